@@ -1,5 +1,7 @@
 //! `tollgate verify`, on services that keep their limits and on services that do not.
 
+mod holds;
+
 use std::net::TcpListener;
 use std::process::Output;
 use std::time::{Duration, Instant};

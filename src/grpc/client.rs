@@ -10,6 +10,8 @@ use rustls::InvalidMessage;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
+use super::proto::hold::hold_service_client::HoldServiceClient;
+use super::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::tls::{ClientTlsError, ServerVerifier, read_pem};
@@ -24,7 +26,21 @@ pub type AnyError = Box<dyn Error + Send + Sync>;
 
 /// A connection to a rate limit service.
 #[derive(Clone, Debug)]
-pub struct RateLimitClient(RateLimitServiceClient<Channel>);
+pub struct RateLimitClient {
+    rate_limits: RateLimitServiceClient<Channel>,
+    holds: HoldServiceClient<Channel>,
+}
+
+/// A request of `HoldService`.
+#[derive(Clone, Debug)]
+pub enum HoldMessage {
+    /// Reserves hits.
+    Reserve(ReserveRequest),
+    /// Ends a hold with its cost.
+    Commit(CommitRequest),
+    /// Ends a hold.
+    Cancel(CancelRequest),
+}
 
 /// TLS options of a connection. Certificates rotate, so their PEM files are read for each one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,7 +194,10 @@ impl RateLimitClient {
     pub async fn connect(address: &str, tls: Option<&ClientTls>) -> Result<Self, ClientError> {
         let address = with_port(address);
         match channel(&address, tls).await {
-            Ok(channel) => Ok(Self(RateLimitServiceClient::new(channel))),
+            Ok(channel) => Ok(Self {
+                rate_limits: RateLimitServiceClient::new(channel.clone()),
+                holds: HoldServiceClient::new(channel),
+            }),
             Err(source) => Err(ClientError::Connect { address, source }),
         }
     }
@@ -191,7 +210,7 @@ impl RateLimitClient {
         &mut self,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, ClientError> {
-        Ok(self.0.should_rate_limit(request).await?.into_inner())
+        Ok(self.rate_limits.should_rate_limit(request).await?.into_inner())
     }
 
     /// Sends one request with a deadline, which the service is informed of, as by Envoy.
@@ -203,10 +222,32 @@ impl RateLimitClient {
         request: RateLimitRequest,
         deadline: Duration,
     ) -> Result<RateLimitResponse, ClientError> {
-        let mut request = tonic::Request::new(request);
-        request.set_timeout(deadline);
-        Ok(self.0.should_rate_limit(request).await?.into_inner())
+        Ok(self.rate_limits.should_rate_limit(within(request, deadline)).await?.into_inner())
     }
+
+    /// Sends one request of `HoldService` with a deadline.
+    ///
+    /// # Errors
+    /// As [`Self::should_rate_limit`].
+    pub async fn hold_within(
+        &mut self,
+        request: HoldMessage,
+        deadline: Duration,
+    ) -> Result<RateLimitResponse, ClientError> {
+        let response = match request {
+            HoldMessage::Reserve(request) => self.holds.reserve(within(request, deadline)).await,
+            HoldMessage::Commit(request) => self.holds.commit(within(request, deadline)).await,
+            HoldMessage::Cancel(request) => self.holds.cancel(within(request, deadline)).await,
+        };
+        Ok(response?.into_inner())
+    }
+}
+
+/// Returns a request with a deadline.
+fn within<T>(request: T, deadline: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(request);
+    request.set_timeout(deadline);
+    request
 }
 
 async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyError> {

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use tollgate_core::algorithm::hold::OnSettle;
 use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit};
 
@@ -19,6 +20,17 @@ pub(crate) struct CounterModel {
     pub(crate) charges_denied: bool,
     /// `true` if replicas may charge blocks of hits in advance.
     pub(crate) is_leased: bool,
+    /// Its holds, if it has them.
+    pub(crate) hold: Option<HoldModel>,
+}
+
+/// The holds of a limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldModel {
+    /// Time after which a hold ends by itself, in microseconds.
+    pub(crate) ttl: u64,
+    /// `true` if a settle leaves the hits charged.
+    pub(crate) settle_keeps: bool,
 }
 
 /// A bound on admitted hits. Times are in microseconds.
@@ -49,14 +61,18 @@ pub(crate) enum CounterBound {
         /// Length of the period.
         period: u64,
     },
+    /// At most `limit` in force at any time.
+    InFlight {
+        /// Hits at once.
+        limit: u64,
+        /// Time after which a hit is in force no more.
+        ttl: u64,
+    },
 }
 
 /// The reason why calls cannot show that a rule's limit holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotVerifiable {
-    /// Reservations may be committed with other hits.
-    #[error("limits with holds are not checked")]
-    Holds,
     /// Nothing is admitted.
     #[error("a limit of 0 has no counter")]
     Ban,
@@ -95,9 +111,6 @@ impl CounterModel {
     /// # Errors
     /// The reason if histories cannot show that the limit holds.
     pub(crate) fn of(limit: &Limit, is_leased: bool) -> Result<Self, NotVerifiable> {
-        if limit.hold().is_some() || limit.in_flight().is_some() {
-            return Err(NotVerifiable::Holds);
-        }
         if limit.is_ban() {
             return Err(NotVerifiable::Ban);
         }
@@ -109,6 +122,10 @@ impl CounterModel {
         if limit.windows().iter().any(|window| window.calendar().is_some()) {
             return Err(NotVerifiable::Calendar);
         }
+        let hold = limit.hold().map(|hold| HoldModel {
+            ttl: hold.ttl.get(),
+            settle_keeps: hold.on_settle == OnSettle::Charge,
+        });
         let windows =
             limit.windows().iter().map(|one| (u64::from(one.limit()), one.period().get()));
         let bounds: Vec<CounterBound> = match limit.algorithm() {
@@ -133,11 +150,15 @@ impl CounterModel {
                     .map(|(limit, period)| CounterBound::Draining { burst, limit, period })
                     .collect()
             }
-            Algorithm::Gcra(_) | Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) => {
+            Algorithm::Concurrency(concurrency) => {
+                let ttl = hold.map_or(u64::MAX, |hold| hold.ttl);
+                vec![CounterBound::InFlight { limit: concurrency.in_flight().into(), ttl }]
+            }
+            Algorithm::Gcra(_) | Algorithm::SlidingWindow(_) => {
                 return Err(NotVerifiable::NotExact);
             }
         };
-        let made = Self { bounds, charges_denied, is_leased };
+        let made = Self { bounds, charges_denied, is_leased, hold };
         if made.at_once() > MAX_LIMIT {
             return Err(NotVerifiable::LargeLimit);
         }
@@ -147,6 +168,18 @@ impl CounterModel {
     /// Returns the largest number of hits that is admitted at once.
     pub(crate) fn at_once(&self) -> u64 {
         self.bounds.iter().map(CounterBound::at_once).min().unwrap_or_default()
+    }
+
+    /// Returns `true` if it bounds the hits that are in force at the same time.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.bounds.iter().any(|bound| matches!(bound, CounterBound::InFlight { .. }))
+    }
+
+    /// Returns the calls after which a counter has been over its limit for long enough.
+    pub(crate) fn calls_enough(&self) -> u64 {
+        // Half of the hits of holds return.
+        let times = if self.hold.is_some() { 6 } else { 2 };
+        self.at_once() * times + 20
     }
 
     /// Returns the shortest period, in microseconds.
@@ -170,16 +203,20 @@ impl CounterBound {
     /// Returns the largest number of hits that is admitted at once.
     pub(crate) fn at_once(&self) -> u64 {
         match *self {
-            Self::Aligned { limit, .. } | Self::Rolling { limit, .. } => limit,
+            Self::Aligned { limit, .. }
+            | Self::Rolling { limit, .. }
+            | Self::InFlight { limit, .. } => limit,
             Self::Draining { burst, .. } => burst,
         }
     }
 
+    /// Returns the period; of hits in flight, the time for which they are.
     fn period(&self) -> u64 {
         match *self {
             Self::Aligned { period, .. }
             | Self::Rolling { period, .. }
             | Self::Draining { period, .. } => period,
+            Self::InFlight { ttl, .. } => ttl,
         }
     }
 
@@ -187,10 +224,10 @@ impl CounterBound {
     pub(crate) fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
         match *self {
             Self::Aligned { period, .. } => {
-                let (first, last) = windows_of(call, period, skew);
-                first..=last
+                let first = window_at(call.begin.saturating_sub(skew), period);
+                first..=window_at(call.charged_by().saturating_add(skew), period)
             }
-            Self::Rolling { .. } | Self::Draining { .. } => 0..=0,
+            Self::Rolling { .. } | Self::Draining { .. } | Self::InFlight { .. } => 0..=0,
         }
     }
 
@@ -200,6 +237,7 @@ impl CounterBound {
             Self::Aligned { period, .. } => period,
             Self::Rolling { period, grain, .. } => period.saturating_add(grain),
             Self::Draining { limit, period, .. } => period.div_ceil(limit.max(1)),
+            Self::InFlight { ttl, .. } => ttl,
         }
     }
 
@@ -218,15 +256,9 @@ impl CounterBound {
     fn window_start(&self, time: u64) -> u64 {
         match *self {
             Self::Aligned { period, .. } => window_at(time, period).saturating_mul(period),
-            Self::Rolling { .. } | Self::Draining { .. } => time,
+            Self::Rolling { .. } | Self::Draining { .. } | Self::InFlight { .. } => time,
         }
     }
-}
-
-/// Returns the first and the last aligned window in which the hits of a call may have been charged.
-pub(crate) fn windows_of(call: &ObservedCall, period: u64, skew: u64) -> (u64, u64) {
-    let first = window_at(call.begin.saturating_sub(skew), period);
-    (first, window_at(call.charged_by().saturating_add(skew), period))
 }
 
 /// Returns the index of the aligned window at a time.

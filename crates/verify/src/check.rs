@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use crate::bound::{CounterBound, CounterModel, windows_of};
-use crate::counted::{PossibleCharge, SortedCalls};
+use crate::bound::{CounterBound, CounterModel};
+use crate::charge::{Charge, charges_of};
+use crate::counted::{PossibleCharge, SortedCharges};
 use crate::denials::unexplained;
 use crate::history::{ObservedAnswer, ObservedCall};
 
@@ -127,17 +128,16 @@ impl Checker {
     }
 
     fn never_over(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
-        let all = model.bounds.iter().filter_map(|bound| bound.excess(calls, self.skew));
-        let excess = all.min_by_key(|excess| excess.calls.len());
+        let charges = charges_of(model, calls, self.skew);
+        let all = model.bounds.iter().filter_map(|bound| bound.excess(&charges, self.skew));
+        let excess = all.min_by_key(|excess| excess.calls().len());
         let is_reached = calls.iter().any(ObservedCall::is_admitted)
             && calls.iter().any(ObservedCall::is_denied);
         self.count(CheckedProperty::NeverOver, usize::from(is_reached || excess.is_some()));
         let Some(excess) = excess else { return };
-        let members: Vec<&ObservedCall> =
-            excess.calls.iter().filter_map(|index| calls.get(*index)).collect();
-        let hits: u64 = members.iter().map(|call| call.hits).sum();
+        let hits = excess.hits();
         let reason = format!("{hits} hits admitted, at most {} allowed", excess.allowed);
-        self.contradicted(CheckedProperty::NeverOver, members, reason);
+        self.contradicted(CheckedProperty::NeverOver, excess.calls(), reason);
     }
 
     fn no_unjustified_denial(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
@@ -155,17 +155,16 @@ impl Checker {
         calls: &[ObservedCall],
     ) {
         let property = CheckedProperty::RemainingAccurate;
+        let charges = charges_of(model, calls, self.skew);
         // An answer without remaining hits was perhaps given without the store.
-        let certain = calls.iter().filter(|call| {
-            matches!(call.answer, ObservedAnswer::Admitted { remaining: Some(_), .. })
-        });
-        let possible = calls.iter().filter(|call| model.charges_denied || !call.is_denied());
-        let sorted = SortedCalls::new(certain, possible.map(PossibleCharge::anywhere));
+        let certain = charges.iter().filter(|charge| charge.call.remaining().is_some());
+        let possible =
+            charges.iter().filter(|charge| model.charges_denied || !charge.call.is_denied());
+        let possible = possible.copied().map(PossibleCharge::anywhere);
+        let sorted = SortedCharges::new(certain.copied(), possible);
         self.count(property, 0);
         for call in calls {
-            let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = call.answer else {
-                continue;
-            };
+            let Some(remaining) = call.remaining() else { continue };
             self.count(property, 1);
             let least = remaining_after(bound, call, bound.most_used(0, call, &sorted, self.skew));
             if remaining < least {
@@ -181,8 +180,11 @@ impl Checker {
                     remaining > most_remaining(bound, call, latest, self.skew)
                 });
                 let from = enough.saturating_sub(1);
-                let mut members = before.get(from..).unwrap_or_default().to_vec();
-                let most = most_remaining(bound, call, &members, self.skew);
+                let latest = before.get(from..).unwrap_or_default();
+                let most = most_remaining(bound, call, latest, self.skew);
+                let shown = latest.iter().flat_map(|charge| charge.evidence(call.end));
+                let mut members: Vec<_> =
+                    shown.filter(|other| !std::ptr::eq(*other, call)).collect();
                 members.push(call);
                 let reason = format!("{remaining} remaining, at most {most} expected");
                 self.contradicted(property, members, reason);
@@ -194,11 +196,7 @@ impl Checker {
         let property = CheckedProperty::ResetAccurate;
         self.count(property, 0);
         for call in calls {
-            let (ObservedAnswer::Admitted { reset: Some(reset), .. }
-            | ObservedAnswer::Denied { reset: Some(reset), .. }) = call.answer
-            else {
-                continue;
-            };
+            let Some(reset) = call.reset() else { continue };
             self.count(property, 1);
             let (least, most) = resets(bound, call, self.skew);
             if reset < least || reset > most {
@@ -246,14 +244,14 @@ impl Checker {
 
 /// Returns the hits that remain after a call, if so many counted before.
 fn remaining_after(bound: &CounterBound, call: &ObservedCall, used: u64) -> u64 {
-    bound.at_once().saturating_sub(used).saturating_sub(call.hits)
+    bound.at_once().saturating_sub(used).saturating_sub(call.charged())
 }
 
 /// Returns the most hits that can remain after a call, given charged calls before it.
 fn most_remaining(
     bound: &CounterBound,
     call: &ObservedCall,
-    before: &[&ObservedCall],
+    before: &[Charge<'_>],
     skew: u64,
 ) -> u64 {
     remaining_after(bound, call, bound.least_used(call, before, skew))
@@ -263,7 +261,7 @@ fn most_remaining(
 fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
     match *bound {
         CounterBound::Aligned { period, .. } => {
-            let (first, last) = windows_of(call, period, skew);
+            let (first, last) = bound.windows(call, skew).into_inner();
             if first != last {
                 return (0, period.div_ceil(SECOND));
             }
@@ -279,5 +277,6 @@ fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
             let full = burst.saturating_mul(period).checked_div(limit).unwrap_or(u64::MAX);
             (0, full.div_ceil(SECOND) + 1)
         }
+        CounterBound::InFlight { ttl, .. } => (0, ttl.saturating_add(skew).div_ceil(SECOND)),
     }
 }

@@ -1,6 +1,7 @@
 //! Hits that count against a call: those that certainly do, and those that may.
 
-use crate::bound::{CounterBound, windows_of};
+use crate::bound::CounterBound;
+use crate::charge::Charge;
 use crate::history::ObservedCall;
 
 /// A window of a bound, in which a call may have been judged.
@@ -12,26 +13,26 @@ pub(crate) struct Place {
     pub(crate) window: u64,
 }
 
-/// A call whose hits may have been charged.
+/// A charge that may have been made.
 #[derive(Clone, Debug)]
 pub(crate) struct PossibleCharge<'a> {
-    call: &'a ObservedCall,
+    charge: Charge<'a>,
     /// The windows in which it can have been denied; empty if it was not.
     denied_in: Vec<Place>,
 }
 
 impl<'a> PossibleCharge<'a> {
-    /// Returns the charge of a call in any window that its time allows.
-    pub(crate) fn anywhere(call: &'a ObservedCall) -> Self {
-        Self { call, denied_in: Vec::new() }
+    /// Returns a charge in any window that the time of its call allows.
+    pub(crate) fn anywhere(charge: Charge<'a>) -> Self {
+        Self { charge, denied_in: Vec::new() }
     }
 
     /// Returns the charge of a denied call, in one of the windows that can have denied it.
     pub(crate) fn at(call: &'a ObservedCall, denied_in: Vec<Place>) -> Self {
-        Self { call, denied_in }
+        Self { charge: Charge::of(call), denied_in }
     }
 
-    /// Returns `false` if it was not charged there. A denial by another bound does not say in which
+    /// Returns `false` if it was not made there. A denial by another bound does not say in which
     /// window of this one.
     fn may_be_in(&self, place: Place) -> bool {
         self.denied_in.is_empty()
@@ -39,31 +40,31 @@ impl<'a> PossibleCharge<'a> {
     }
 }
 
-/// Calls of one counter, in the orders in which they are summed up.
+/// Charges to one counter, in the orders in which they are summed up.
 #[derive(Debug)]
-pub(crate) struct SortedCalls<'a> {
-    /// Calls whose hits were charged, by their begin.
-    certain: Vec<&'a ObservedCall>,
-    /// Calls whose hits may have been charged, by the time by which they were.
+pub(crate) struct SortedCharges<'a> {
+    /// Those that were made, by the begin of their calls.
+    certain: Vec<Charge<'a>>,
+    /// Those that may have been made, by the time by which they were.
     possible: Vec<PossibleCharge<'a>>,
 }
 
-impl<'a> SortedCalls<'a> {
-    /// Sorts calls that were charged, and calls that may have been.
+impl<'a> SortedCharges<'a> {
+    /// Sorts charges that were made, and charges that may have been.
     pub(crate) fn new(
-        certain: impl Iterator<Item = &'a ObservedCall>,
+        certain: impl Iterator<Item = Charge<'a>>,
         possible: impl Iterator<Item = PossibleCharge<'a>>,
     ) -> Self {
         let mut certain: Vec<_> = certain.collect();
-        certain.sort_by_key(|call| call.begin);
+        certain.sort_by_key(|charge| charge.call.begin);
         let mut possible: Vec<_> = possible.collect();
-        possible.sort_by_key(|charge| charge.call.charged_by());
+        possible.sort_by_key(|possible| possible.charge.call.charged_by());
         Self { certain, possible }
     }
 
-    /// Returns the charged calls that ended before a call began, by their begin.
-    pub(crate) fn before(&self, call: &ObservedCall) -> Vec<&'a ObservedCall> {
-        self.certain.iter().filter(|other| other.end < call.begin).copied().collect()
+    /// Returns the charges made by calls that ended before a call began, by their begin.
+    pub(crate) fn before(&self, call: &ObservedCall) -> Vec<Charge<'a>> {
+        self.certain.iter().filter(|other| other.call.end < call.begin).copied().collect()
     }
 }
 
@@ -71,7 +72,7 @@ impl CounterBound {
     /// Returns the parts of a hit in which hits are counted here.
     fn parts(&self) -> u128 {
         match *self {
-            Self::Aligned { .. } | Self::Rolling { .. } => 1,
+            Self::Aligned { .. } | Self::Rolling { .. } | Self::InFlight { .. } => 1,
             Self::Draining { period, .. } => period.into(),
         }
     }
@@ -82,11 +83,11 @@ impl CounterBound {
         &self,
         call: &ObservedCall,
         place: Place,
-        calls: &SortedCalls<'_>,
+        charges: &SortedCharges<'_>,
         skew: u64,
     ) -> bool {
-        let most = self.most_parts(call, place, calls, skew);
-        most + self.parts_of(call.hits.max(1)) > self.parts_of(self.at_once())
+        let most = self.most_parts(call, place, charges, skew);
+        most + self.parts_of(call.charged().max(1)) > self.parts_of(self.at_once())
     }
 
     /// Returns the largest number of hits that can have counted when a call was judged by the bound
@@ -95,39 +96,43 @@ impl CounterBound {
         &self,
         bound: usize,
         call: &ObservedCall,
-        calls: &SortedCalls<'_>,
+        charges: &SortedCharges<'_>,
         skew: u64,
     ) -> u64 {
         let windows = self.windows(call, skew);
         let parts =
-            windows.map(|window| self.most_parts(call, Place { bound, window }, calls, skew));
+            windows.map(|window| self.most_parts(call, Place { bound, window }, charges, skew));
         let hits = parts.max().unwrap_or_default().div_ceil(self.parts().max(1));
         u64::try_from(hits).unwrap_or(u64::MAX)
     }
 
-    /// Returns the smallest number of hits that can have counted, given charged calls that ended
+    /// Returns the smallest number of hits that can have counted, given charges of calls that ended
     /// before the call began, by their begin.
-    pub(crate) fn least_used(
-        &self,
-        call: &ObservedCall,
-        before: &[&ObservedCall],
-        skew: u64,
-    ) -> u64 {
+    pub(crate) fn least_used(&self, call: &ObservedCall, before: &[Charge<'_>], skew: u64) -> u64 {
+        let least = |other: &Charge<'_>| u128::from(other.least_for(call));
         let parts = match *self {
-            Self::Aligned { period, .. } => {
-                let (first, last) = windows_of(call, period, skew);
-                sum(before, |other| {
-                    first == last && windows_of(other, period, skew) == (first, last)
-                })
+            Self::Aligned { .. } => {
+                let windows = self.windows(call, skew);
+                let is_one = windows.start() == windows.end();
+                let here = before
+                    .iter()
+                    .filter(|other| is_one && self.windows(other.call, skew) == windows);
+                here.map(least).sum()
             }
             Self::Rolling { period, .. } => {
-                sum(before, |other| other.begin.saturating_add(period) > call.end + skew)
+                let until = call.end.saturating_add(skew);
+                let counting =
+                    before.iter().filter(|other| other.call.begin.saturating_add(period) > until);
+                counting.map(least).sum()
             }
             Self::Draining { limit, .. } => {
                 // The earlier a charge, the more of it has drained.
-                let charges = before.iter().map(|other| (other.begin, self.parts_of(other.hits)));
+                let charges = before
+                    .iter()
+                    .map(|other| (other.call.begin, self.parts_of(other.least_for(call))));
                 backlog(charges, call.end + skew, limit)
             }
+            Self::InFlight { .. } => before.iter().map(least).sum(),
         };
         u64::try_from(parts.div_ceil(self.parts().max(1))).unwrap_or(u64::MAX)
     }
@@ -136,42 +141,41 @@ impl CounterBound {
         &self,
         call: &ObservedCall,
         place: Place,
-        calls: &SortedCalls<'_>,
+        charges: &SortedCharges<'_>,
         skew: u64,
     ) -> u128 {
-        let earlier: Vec<&ObservedCall> = calls
-            .possible
-            .iter()
-            .filter(|charge| charge.call.begin <= call.end && !std::ptr::eq(charge.call, call))
-            .filter(|charge| charge.may_be_in(place))
-            .map(|charge| charge.call)
-            .collect();
+        let earlier = charges.possible.iter().filter(|possible| {
+            let other = possible.charge.call;
+            other.begin <= call.end && !std::ptr::eq(other, call) && possible.may_be_in(place)
+        });
+        let earlier = earlier.map(|possible| &possible.charge);
+        let most = |other: &Charge<'_>| u128::from(other.most_for(call));
         match *self {
-            Self::Aligned { .. } => {
-                sum(&earlier, |other| self.windows(other, skew).contains(&place.window))
-            }
+            Self::Aligned { .. } => earlier
+                .filter(|other| self.windows(other.call, skew).contains(&place.window))
+                .map(most)
+                .sum(),
             Self::Rolling { period, grain, .. } => {
                 let kept = period.saturating_add(grain).saturating_add(skew);
-                sum(&earlier, |other| other.charged_by().saturating_add(kept) >= call.begin)
+                let counting = earlier
+                    .filter(|other| other.call.charged_by().saturating_add(kept) >= call.begin);
+                counting.map(most).sum()
             }
             Self::Draining { limit, .. } => {
                 // The later a charge, the less of it has drained.
                 let at = call.begin.saturating_sub(skew);
-                let charges = earlier
-                    .iter()
-                    .map(|other| (other.charged_by().min(at), self.parts_of(other.hits)));
+                let charges = earlier.map(|other| {
+                    (other.call.charged_by().min(at), self.parts_of(other.most_for(call)))
+                });
                 backlog(charges, at, limit)
             }
+            Self::InFlight { .. } => earlier.map(most).sum(),
         }
     }
 
     fn parts_of(&self, hits: u64) -> u128 {
         u128::from(hits) * self.parts()
     }
-}
-
-fn sum(calls: &[&ObservedCall], counts: impl Fn(&ObservedCall) -> bool) -> u128 {
-    calls.iter().filter(|call| counts(call)).map(|call| u128::from(call.hits)).sum()
 }
 
 /// Returns the backlog of charges, in the order of their times, after draining until `until`.

@@ -80,7 +80,7 @@ impl CountersInUse {
             *current = CounterInUse {
                 counter: new,
                 calls: 0,
-                enough: model.at_once() * 2 + 20,
+                enough: model.calls_enough(),
                 until: if is_kept { now + period * 3 } else { 0 },
             };
         }

@@ -3,7 +3,8 @@
 use tollgate_core::printable::counted;
 
 use crate::bound::CounterModel;
-use crate::counted::{Place, PossibleCharge, SortedCalls};
+use crate::charge::charges_of;
+use crate::counted::{Place, PossibleCharge, SortedCharges};
 use crate::history::ObservedCall;
 
 /// A denied call, with the places in which it may have been judged.
@@ -18,6 +19,8 @@ struct Denial<'a> {
 impl<'a> Denial<'a> {
     fn new(model: &CounterModel, call: &'a ObservedCall, skew: u64) -> Self {
         let bounds = model.bounds.iter().enumerate();
+        // Nothing explains that the end of a hold is denied.
+        let bounds = bounds.filter(|_| call.action.ended_hold().is_none());
         let open = bounds.flat_map(|(bound, of)| {
             of.windows(call, skew).map(move |window| Place { bound, window })
         });
@@ -25,11 +28,11 @@ impl<'a> Denial<'a> {
     }
 
     /// Moves the places that are explained, and returns `true` if there are any.
-    fn explain(&mut self, model: &CounterModel, calls: &SortedCalls<'_>, skew: u64) -> bool {
+    fn explain(&mut self, model: &CounterModel, charges: &SortedCharges<'_>, skew: u64) -> bool {
         let before = self.explained.len();
         let explained = self.open.extract_if(.., |place| {
             let bound = model.bounds.get(place.bound);
-            bound.is_some_and(|bound| bound.can_deny(self.call, *place, calls, skew))
+            bound.is_some_and(|bound| bound.can_deny(self.call, *place, charges, skew))
         });
         self.explained.extend(explained);
         self.explained.len() > before
@@ -51,12 +54,13 @@ pub(crate) fn unexplained<'a>(
         .filter(|call| call.is_denied())
         .map(|call| Denial::new(model, call, skew))
         .collect();
+    let mut not_denied = charges_of(model, calls, skew);
+    not_denied.retain(|charge| !charge.call.is_denied());
     let sorted = loop {
-        let not_denied = calls.iter().filter(|call| call.is_admitted() || call.is_unknown());
         let denied = denials.iter().filter(|one| model.charges_denied && !one.explained.is_empty());
         let denied = denied.map(|one| PossibleCharge::at(one.call, one.explained.clone()));
-        let charged = not_denied.map(PossibleCharge::anywhere).chain(denied);
-        let sorted = SortedCalls::new(std::iter::empty(), charged);
+        let charged = not_denied.iter().copied().map(PossibleCharge::anywhere).chain(denied);
+        let sorted = SortedCharges::new(std::iter::empty(), charged);
         let explained = denials.iter_mut().filter_map(|denial| {
             let has_open = !denial.open.is_empty();
             (has_open && denial.explain(model, &sorted, skew)).then_some(())
@@ -72,7 +76,8 @@ pub(crate) fn unexplained<'a>(
             format!("at most {used} of {} were used", bound.at_once())
         });
         let used = used.collect::<Vec<_>>().join(" and ");
-        let denied = match denial.call.hits {
+        let denied = match denial.call.charged() {
+            _ if denial.call.action.ended_hold().is_some() => "end of a hold denied".to_owned(),
             0 => "peek denied".to_owned(),
             hits => format!("{} denied", counted(hits, "hit")),
         };

@@ -1,60 +1,103 @@
 //! Admitted calls that exceed a bound, whatever the instants at which they were judged.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use crate::bound::{CounterBound, windows_of};
+use crate::bound::CounterBound;
+use crate::charge::Charge;
 use crate::history::ObservedCall;
 
 /// Most aligned windows that are examined as one.
 const MAX_JOINT: u64 = 4;
 
 /// Calls that contradict a bound.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Excess {
-    /// Indexes of the calls.
-    pub(crate) calls: Vec<usize>,
+#[derive(Clone, Debug)]
+pub(crate) struct Excess<'a> {
+    /// The charges, and the hits of each that certainly count.
+    charges: Vec<(Charge<'a>, u64)>,
+    /// A time at which they do.
+    time: u64,
     /// Hits that the bound allows them at most.
     pub(crate) allowed: u64,
 }
 
-impl CounterBound {
-    /// Returns the fewest admitted calls that no instants of judgement explain.
-    pub(crate) fn excess(&self, calls: &[ObservedCall], skew: u64) -> Option<Excess> {
-        let admitted: Vec<usize> = calls
-            .iter()
-            .enumerate()
-            .filter(|(_, call)| call.admitted() > 0)
-            .map(|(index, _)| index)
-            .collect();
-        let found = match *self {
-            Self::Aligned { limit, period } => aligned(calls, &admitted, limit, period, skew),
-            Self::Rolling { limit, period, .. } => rolling(calls, &admitted, limit, period, skew),
-            Self::Draining { .. } => self.draining(calls, &admitted, skew),
-        };
-        found.into_iter().min_by_key(|excess| excess.calls.len())
+impl<'a> Excess<'a> {
+    /// Returns the hits that certainly count.
+    pub(crate) fn hits(&self) -> u64 {
+        self.charges.iter().map(|(_, hits)| hits).sum()
     }
 
-    fn draining(&self, calls: &[ObservedCall], admitted: &[usize], skew: u64) -> Vec<Excess> {
-        let mut by_end: Vec<(u64, usize)> =
-            admitted.iter().filter_map(|index| Some((calls.get(*index)?.end, *index))).collect();
-        by_end.sort_unstable();
+    /// Returns the calls.
+    pub(crate) fn calls(&self) -> Vec<&'a ObservedCall> {
+        self.charges.iter().flat_map(|(charge, _)| charge.evidence(self.time)).collect()
+    }
+
+    /// Returns the fewest of these charges, whose calls have ended by a time, that have more hits
+    /// at that time than allowed.
+    fn fewest(charges: &[&Charge<'a>], time: u64, allowed: u64) -> Option<Self> {
+        let ended = charges.iter().filter(|charge| charge.call.end <= time);
+        let mut counted: Vec<_> = ended.map(|charge| (**charge, charge.least_at(time))).collect();
+        counted.sort_by_key(|(_, hits)| Reverse(*hits));
+        let mut sum = 0;
+        let enough = counted.iter().position(|(_, hits)| {
+            sum += hits;
+            sum > allowed
+        })?;
+        counted.truncate(enough.saturating_add(1));
+        Some(Self { charges: counted, time, allowed })
+    }
+}
+
+impl CounterBound {
+    /// Returns the fewest admitted calls that no instants of judgement explain.
+    pub(crate) fn excess<'a>(&self, charges: &[Charge<'a>], skew: u64) -> Option<Excess<'a>> {
+        let mut admitted: Vec<&Charge<'a>> =
+            charges.iter().filter(|charge| charge.call.is_admitted()).collect();
+        admitted.sort_by_key(|charge| charge.call.end);
+        let found = match *self {
+            Self::Aligned { limit, .. } => self.aligned(&admitted, limit, skew),
+            Self::InFlight { limit, .. } => at_once(&admitted, |_| limit).into_iter().collect(),
+            Self::Rolling { .. } | Self::Draining { .. } => self.from_each(&admitted, skew),
+        };
+        found.into_iter().min_by_key(|excess| excess.charges.len())
+    }
+
+    fn aligned<'a>(&self, admitted: &[&Charge<'a>], limit: u64, skew: u64) -> Vec<Excess<'a>> {
+        let mut groups = BTreeMap::<(u64, u64), Vec<&Charge<'a>>>::new();
+        for charge in admitted {
+            groups.entry(self.windows(charge.call, skew).into_inner()).or_default().push(*charge);
+        }
+        let firsts: BTreeSet<u64> = groups.keys().map(|(first, _)| *first).collect();
         let mut found = Vec::new();
-        for start in admitted.iter().filter_map(|index| calls.get(*index)) {
-            let mut members = Vec::new();
-            let mut sum = 0;
-            for (end, index) in &by_end {
-                let Some(call) = calls.get(*index).filter(|call| call.begin >= start.begin) else {
-                    continue;
-                };
-                members.push(*index);
-                sum += call.hits;
-                let allowed = self.admits_within(end.saturating_sub(start.begin) + skew);
-                if sum > allowed {
-                    found.extend(fewest(calls, members, allowed));
-                    break;
-                }
+        for first in firsts {
+            for windows in 1..=MAX_JOINT {
+                let last = first.saturating_add(windows - 1);
+                let inside =
+                    groups.range((first, 0)..).take_while(|((start, _), _)| *start <= last);
+                let inside = inside.filter(|((_, end), _)| *end <= last);
+                let mut members: Vec<_> =
+                    inside.flat_map(|(_, members)| members).copied().collect();
+                members.sort_by_key(|charge| charge.call.end);
+                found.extend(at_once(&members, |_| limit.saturating_mul(windows)));
             }
+        }
+        found
+    }
+
+    /// Examines the calls since each of them.
+    fn from_each<'a>(&self, admitted: &[&Charge<'a>], skew: u64) -> Vec<Excess<'a>> {
+        let mut found = Vec::new();
+        for start in admitted {
+            let begin = start.call.begin;
+            let until = match *self {
+                Self::Rolling { period, .. } => begin.saturating_add(period).saturating_sub(skew),
+                _ => u64::MAX,
+            };
+            let mut members = admitted.to_vec();
+            members.retain(|charge| charge.call.begin >= begin && charge.call.end < until);
+            found.extend(at_once(&members, |end| {
+                self.admits_within(end.saturating_sub(begin).saturating_add(skew))
+            }));
         }
         found
     }
@@ -62,7 +105,9 @@ impl CounterBound {
     /// Returns the most hits that are admitted within a time.
     fn admits_within(&self, span: u64) -> u64 {
         match *self {
-            Self::Aligned { limit, .. } | Self::Rolling { limit, .. } => limit,
+            Self::Aligned { limit, .. }
+            | Self::Rolling { limit, .. }
+            | Self::InFlight { limit, .. } => limit,
             Self::Draining { burst, limit, period } => {
                 let product = u128::from(span) * u128::from(limit);
                 let hits = product.checked_div(period.into()).unwrap_or_default();
@@ -72,65 +117,30 @@ impl CounterBound {
     }
 }
 
-fn aligned(
-    calls: &[ObservedCall],
-    admitted: &[usize],
-    limit: u64,
-    period: u64,
-    skew: u64,
-) -> Vec<Excess> {
-    let mut groups = BTreeMap::<(u64, u64), Vec<usize>>::new();
-    for index in admitted {
-        if let Some(call) = calls.get(*index) {
-            groups.entry(windows_of(call, period, skew)).or_default().push(*index);
+/// Returns the fewest of these charges that together have more hits than allowed when one of their
+/// calls ends. They are in the order of these ends.
+fn at_once<'a>(charges: &[&Charge<'a>], allowed: impl Fn(u64) -> u64) -> Option<Excess<'a>> {
+    let mut sum = 0_u64;
+    let mut lowerings = BinaryHeap::new();
+    let mut first = None;
+    let mut worst: Option<(u64, u64)> = None;
+    for charge in charges {
+        let time = charge.call.end;
+        while let Some(Reverse((from, hits))) = lowerings.peek().copied()
+            && from <= time
+        {
+            sum = sum.saturating_sub(hits);
+            lowerings.pop();
+        }
+        sum = sum.saturating_add(charge.least_at(time));
+        lowerings.extend(charge.lowering_after(time).map(Reverse));
+        let excess = sum.saturating_sub(allowed(time));
+        if excess > 0 {
+            first.get_or_insert(time);
+            worst = worst.filter(|(most, _)| *most > excess).or(Some((excess, time)));
         }
     }
-    let firsts: BTreeSet<u64> = groups.keys().map(|(first, _)| *first).collect();
-    let mut found = Vec::new();
-    for first in firsts {
-        for windows in 1..=MAX_JOINT {
-            let last = first.saturating_add(windows - 1);
-            let inside = groups.range((first, 0)..).take_while(|((start, _), _)| *start <= last);
-            let inside = inside.filter(|((_, end), _)| *end <= last);
-            let members: Vec<usize> = inside.flat_map(|(_, members)| members).copied().collect();
-            found.extend(fewest(calls, members, limit.saturating_mul(windows)));
-        }
-    }
-    found
-}
-
-fn rolling(
-    calls: &[ObservedCall],
-    admitted: &[usize],
-    limit: u64,
-    period: u64,
-    skew: u64,
-) -> Vec<Excess> {
-    let mut found = Vec::new();
-    for start in admitted.iter().filter_map(|index| calls.get(*index)) {
-        let until = start.begin.saturating_add(period).saturating_sub(skew);
-        let mut members = admitted.to_vec();
-        members.retain(|index| {
-            let call = calls.get(*index);
-            call.is_some_and(|call| call.begin >= start.begin && call.end < until)
-        });
-        found.extend(fewest(calls, members, limit));
-    }
-    found
-}
-
-/// Returns the fewest of these calls with more hits than allowed.
-fn fewest(calls: &[ObservedCall], mut members: Vec<usize>, allowed: u64) -> Option<Excess> {
-    members.sort_by_key(|index| Reverse(calls.get(*index).map(|call| call.hits)));
-    let mut sum = 0;
-    let mut chosen = Vec::new();
-    for index in members {
-        sum += calls.get(index).map_or(0, |call| call.hits);
-        chosen.push(index);
-        if sum > allowed {
-            chosen.sort_unstable();
-            return Some(Excess { calls: chosen, allowed });
-        }
-    }
-    None
+    let times = first.into_iter().chain(worst.map(|(_, time)| time));
+    let found = times.filter_map(|time| Excess::fewest(charges, time, allowed(time)));
+    found.min_by_key(|excess| excess.charges.len())
 }

@@ -2,14 +2,19 @@
 
 use serde::Serialize;
 
-/// A call to a rate limit service, as its client saw it. Times are microseconds since the epoch.
+/// A call to a rate limit service, as its client saw it: the part of a request that is about one
+/// counter. Times are microseconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ObservedCall {
     /// Index of the counter.
     pub counter: usize,
+    /// Number of the request: calls with the same one were sent together.
+    pub request: usize,
     /// Index of the target.
     pub target: usize,
-    /// Hits of the request.
+    /// The effect of the request.
+    pub action: CallAction,
+    /// Hits of the request; of a commit, the cost.
     pub hits: u64,
     /// Time at which the call was sent.
     pub begin: u64,
@@ -17,6 +22,35 @@ pub struct ObservedCall {
     pub end: u64,
     /// The answer.
     pub answer: ObservedAnswer,
+}
+
+/// The effect of a request on its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CallAction {
+    /// Charges hits.
+    #[default]
+    Charge,
+    /// Charges hits until the hold ends.
+    Reserve {
+        /// Number of the hold.
+        hold: usize,
+    },
+    /// Ends a hold with its cost: the other hits return.
+    Commit {
+        /// Number of the hold.
+        hold: usize,
+    },
+    /// Ends a hold: its hits return.
+    Cancel {
+        /// Number of the hold.
+        hold: usize,
+    },
+    /// Ends a hold, as the rule has it.
+    Settle {
+        /// Number of the hold.
+        hold: usize,
+    },
 }
 
 /// The answer to a call.
@@ -37,6 +71,15 @@ pub enum ObservedAnswer {
         /// Time until the reset, in seconds rounded down.
         reset: Option<u64>,
     },
+    /// This limit did not deny the request, another one did.
+    DeniedByOther,
+    /// A hold has ended.
+    Ended {
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
+        /// Time until the reset, in seconds rounded down.
+        reset: Option<u64>,
+    },
     /// An error: the hits may have been charged.
     Failed {
         /// Text of the error.
@@ -46,10 +89,28 @@ pub enum ObservedAnswer {
     Late,
 }
 
+impl CallAction {
+    /// Returns the hold that the request ends.
+    pub fn ended_hold(self) -> Option<usize> {
+        match self {
+            Self::Commit { hold } | Self::Cancel { hold } | Self::Settle { hold } => Some(hold),
+            Self::Charge | Self::Reserve { .. } => None,
+        }
+    }
+
+    /// Returns the hold that the request reserves.
+    pub fn reserved_hold(self) -> Option<usize> {
+        match self {
+            Self::Reserve { hold } => Some(hold),
+            _ => None,
+        }
+    }
+}
+
 impl ObservedCall {
-    /// Returns the hits that were certainly admitted.
-    pub fn admitted(&self) -> u64 {
-        if self.is_admitted() { self.hits } else { 0 }
+    /// Returns the hits that were to be charged: none if the call ends a hold.
+    pub fn charged(&self) -> u64 {
+        if self.action.ended_hold().is_some() { 0 } else { self.hits }
     }
 
     /// Returns `true` if the call was admitted.
@@ -60,6 +121,26 @@ impl ObservedCall {
     /// Returns `true` if the call was denied.
     pub fn is_denied(&self) -> bool {
         matches!(self.answer, ObservedAnswer::Denied { .. })
+    }
+
+    /// Returns the remaining hits and the time until the reset after the call, if it was decided by
+    /// the store and not denied.
+    pub fn remaining(&self) -> Option<u64> {
+        match self.answer {
+            ObservedAnswer::Admitted { remaining, .. }
+            | ObservedAnswer::Ended { remaining, .. } => remaining,
+            _ => None,
+        }
+    }
+
+    /// Returns the time until the reset.
+    pub fn reset(&self) -> Option<u64> {
+        match self.answer {
+            ObservedAnswer::Admitted { reset, .. }
+            | ObservedAnswer::Denied { reset, .. }
+            | ObservedAnswer::Ended { reset, .. } => reset,
+            _ => None,
+        }
     }
 
     /// Returns the time by which its hits were charged, if they were: a call without a decision may

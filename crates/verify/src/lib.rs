@@ -14,9 +14,11 @@
 //! | [`rules`] | the rules that can be verified, and requests that match them |
 //! | `counters` | the counters that these requests use |
 //! | [`service`] | the service, as its clients see it |
+//! | `requests` | the next request, and the record of its answer |
 //! | [`workload`] | the requests of a run |
 //! | [`run`] | a run: its rules, counters and calls |
 //! | [`history`] | calls and answers |
+//! | `charge` | the hits of a call over time |
 //! | `bound` | limits as bounds on histories |
 //! | `excess` | admitted calls that exceed a bound |
 //! | `counted` | hits that count against a call |
@@ -25,12 +27,14 @@
 //! | [`verdict`] | verdicts on the properties, as far as a run shows them |
 
 mod bound;
+mod charge;
 pub mod check;
 mod counted;
 mod counters;
 mod denials;
 mod excess;
 pub mod history;
+mod requests;
 pub mod rules;
 pub mod run;
 pub mod service;

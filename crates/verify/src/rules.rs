@@ -20,7 +20,7 @@ pub struct VerifiedRule {
     entries: Vec<(String, Option<String>)>,
     /// Its limit, as far as histories show it.
     pub(crate) model: CounterModel,
-    /// Amounts and periods of the limit, one for each window.
+    /// Amounts and periods of the limit, one for each window; of hits in flight, their TTL.
     pub(crate) windows: Vec<(u32, Micros)>,
     /// Largest difference between clocks, in milliseconds, by which its windows stay distinct.
     pub(crate) max_skew: u64,
@@ -41,17 +41,17 @@ impl VerifiedRule {
         if entries.iter().all(|(_, value)| value.is_some()) {
             return Err(NotVerifiable::FixedValues);
         }
-        let shortest = limit.windows().iter().map(|window| window.period().get()).min();
+        let mut windows: Vec<(u32, Micros)> =
+            limit.windows().iter().map(|window| (window.limit(), window.period())).collect();
+        windows
+            .extend(limit.in_flight().zip(limit.hold()).map(|(amount, hold)| (amount, hold.ttl)));
+        let shortest = windows.iter().map(|(_, period)| period.get()).min();
         let made = Self {
             domain: rule.domain().to_owned(),
             path: rule.path().to_owned(),
             entries,
             model,
-            windows: limit
-                .windows()
-                .iter()
-                .map(|window| (window.limit(), window.period()))
-                .collect(),
+            windows,
             max_skew: shortest.unwrap_or_default() / 1000 / PERIOD_OF_SKEWS,
         };
         if made.max_skew < skew {
@@ -81,7 +81,8 @@ impl VerifiedRule {
         format!("{} {}", self.domain, values.collect::<Vec<_>>().join(" > "))
     }
 
-    fn values(&self, value: u64) -> Vec<(String, String)> {
+    /// Returns the entries of the counter with a value.
+    pub(crate) fn values(&self, value: u64) -> Vec<(String, String)> {
         let mut values = Vec::new();
         for (key, fixed) in &self.entries {
             let text = fixed.clone().unwrap_or_else(|| format!("v{value:016x}"));
@@ -90,9 +91,19 @@ impl VerifiedRule {
         values
     }
 
-    /// Returns a request to the counter with a value.
-    pub(crate) fn request(&self, value: u64, hits: u64) -> VerifyRequest {
-        VerifyRequest { domain: self.domain.clone(), entries: self.values(value), hits }
+    /// Returns a request that charges a hit to the counter with a value.
+    pub(crate) fn request(&self, value: u64) -> VerifyRequest {
+        VerifyRequest {
+            domain: self.domain.clone(),
+            descriptors: vec![self.values(value)],
+            hits: 1,
+            ..Default::default()
+        }
+    }
+
+    /// Returns the domain.
+    pub(crate) fn domain(&self) -> &str {
+        &self.domain
     }
 }
 

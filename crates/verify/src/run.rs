@@ -12,8 +12,9 @@ use crate::bound::CounterBound;
 use crate::check::{CheckedProperty, Checker};
 use crate::counters::CountersInUse;
 use crate::history::ObservedCall;
+use crate::requests::OpenHolds;
 use crate::rules::VerifiedRule;
-use crate::service::{LimitStatus, VerifiedService, VerifyRequest};
+use crate::service::{LimitStatus, VerifiedService};
 use crate::verdict::RunConditions;
 
 /// Differences between clocks, in milliseconds, that are tried as explanations.
@@ -35,6 +36,8 @@ pub struct VerifyRun {
     pub counters: Vec<VerifiedCounter>,
     /// The calls so far.
     pub calls: Vec<ObservedCall>,
+    /// The requests so far, each of one or several calls.
+    pub requests: usize,
     /// Results of the disturbances.
     pub disturbances: Vec<String>,
     /// Seconds for which requests were sent.
@@ -46,7 +49,13 @@ pub struct VerifyRun {
     /// Longest time for which this process did not run, in microseconds.
     pub paused: u64,
     /// Counters in use of each rule.
-    in_use: Vec<CountersInUse>,
+    pub(crate) in_use: Vec<CountersInUse>,
+    /// Holds of each rule that can be ended.
+    pub(crate) open: Vec<OpenHolds>,
+    /// Holds so far.
+    pub(crate) holds: usize,
+    /// Prefix of the IDs of holds.
+    hold_prefix: u64,
     pub(crate) random: StdRng,
     started: Instant,
     /// Microseconds since the epoch at which it started.
@@ -90,6 +99,10 @@ impl VerifyRun {
     pub fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
         Self {
             in_use: vec![CountersInUse::default(); rules.len()],
+            open: vec![OpenHolds::default(); rules.len()],
+            holds: 0,
+            hold_prefix: rand::random(),
+            requests: 0,
             rules,
             skipped,
             mismatches: Vec::new(),
@@ -226,12 +239,13 @@ impl VerifyRun {
         deadline: Duration,
     ) -> Result<(), ProbeError> {
         for rule in &self.rules {
-            let decision = service.decide(rule.request(self.random.random(), 1), deadline).await;
+            let decision = service.decide(rule.request(self.random.random()), deadline).await;
             let decision = decision.map_err(|error| ProbeError::NoDecision {
                 target: target.to_owned(),
                 error: error.to_string(),
             })?;
-            let status = decision.status.ok_or_else(|| ProbeError::NoLimit {
+            let status = decision.descriptors.first().and_then(|one| one.status);
+            let status = status.ok_or_else(|| ProbeError::NoLimit {
                 target: target.to_owned(),
                 rule: rule.name(),
             })?;
@@ -242,28 +256,13 @@ impl VerifyRun {
         Ok(())
     }
 
-    pub(crate) fn now(&self) -> u64 {
-        self.epoch + u64::try_from(self.started.elapsed().as_micros()).unwrap_or_default()
+    /// Returns the ID of a hold.
+    pub(crate) fn hold_id(&self, hold: usize) -> String {
+        format!("v{:016x}-{hold}", self.hold_prefix)
     }
 
-    /// Returns the counter and the request of the next call.
-    pub(crate) fn next(&mut self) -> (usize, VerifyRequest) {
-        let now = self.now();
-        let index = self.random.random_range(0..self.rules.len().max(1));
-        let hits = match self.random.random_range(0..16) {
-            0 => 0,
-            1..4 => 2,
-            _ => 1,
-        };
-        let Some((rule, of_rule)) = self.rules.get(index).zip(self.in_use.get_mut(index)) else {
-            return (0, VerifyRequest::default());
-        };
-        let counter = of_rule.next(&rule.model, now, self.counters.len(), &mut self.random);
-        if counter == self.counters.len() {
-            self.counters.push(VerifiedCounter { rule: index, value: self.random.random() });
-        }
-        let value = self.counters.get(counter).map_or(0, |counter| counter.value);
-        (counter, rule.request(value, hits))
+    pub(crate) fn now(&self) -> u64 {
+        self.epoch + u64::try_from(self.started.elapsed().as_micros()).unwrap_or_default()
     }
 }
 
@@ -277,7 +276,10 @@ impl VerifiedRule {
         if is_reported {
             return None;
         }
-        let windows = self.windows.iter().map(|(amount, of)| format!("{amount} per {of}"));
+        let windows = self.windows.iter().map(|(amount, of)| match self.model.is_in_flight() {
+            true => format!("{amount} in flight"),
+            false => format!("{amount} per {of}"),
+        });
         Some(format!(
             "reports a limit of {amount}{} for {}, the policy has {}",
             period.map_or(String::new(), |period| format!(" per {period}")),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tollgate_core::algorithm::time::Micros;
 
+use crate::history::CallAction;
+
 /// A connection to the service.
 pub trait VerifiedService {
     /// An error of the service or of the connection.
@@ -18,23 +20,36 @@ pub trait VerifiedService {
     ) -> impl Future<Output = Result<ServiceDecision, Self::Error>>;
 }
 
-/// A request with one descriptor.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyRequest {
     /// Domain of the policy.
     pub domain: String,
-    /// Keys and values of the descriptor.
-    pub entries: Vec<(String, String)>,
-    /// Hits to charge.
+    /// Descriptors, each with the keys and values of its entries.
+    pub descriptors: Vec<Vec<(String, String)>>,
+    /// Effect on the counters.
+    pub action: CallAction,
+    /// Hits to charge at each counter; of a commit, the cost.
     pub hits: u64,
+    /// ID of the hold; empty without one.
+    pub hold: String,
 }
 
 /// The decision on a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceDecision {
-    /// `true` if the hits were denied.
+    /// `true` if the request was denied.
     pub is_denied: bool,
-    /// The status of the limit; `None` if the service reports none, as without its store.
+    /// The decision on each descriptor, in order.
+    pub descriptors: Vec<DescriptorDecision>,
+}
+
+/// The decision on a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DescriptorDecision {
+    /// `true` if its limit denied the hits.
+    pub is_denied: bool,
+    /// The status of its limit; `None` if the service reports none, as without its store.
     pub status: Option<LimitStatus>,
 }
 

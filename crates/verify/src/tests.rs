@@ -1,20 +1,22 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod faults;
+mod holds;
 mod services;
 mod simulation;
-mod workload;
 
 use crate::bound::{CounterBound, CounterModel};
 use crate::check::{CheckedProperty, Checker, PropertyResult};
-use crate::history::{ObservedAnswer, ObservedCall};
+use crate::history::{CallAction, ObservedAnswer, ObservedCall};
 use crate::verdict::{MissingEvidence, PropertyVerdict, RunConditions, verdict};
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_000_000 * SECOND;
 
 fn call(begin: u64, end: u64, hits: u64, answer: ObservedAnswer) -> ObservedCall {
-    ObservedCall { counter: 0, target: 0, hits, begin: START + begin, end: START + end, answer }
+    let (begin, end) = (START + begin, START + end);
+    let action = CallAction::Charge;
+    ObservedCall { counter: 0, request: 0, target: 0, action, hits, begin, end, answer }
 }
 
 fn admitted(begin: u64, remaining: u64) -> ObservedCall {
@@ -26,7 +28,7 @@ fn denied(begin: u64) -> ObservedCall {
 }
 
 fn model(bound: CounterBound) -> CounterModel {
-    CounterModel { bounds: vec![bound], charges_denied: false, is_leased: false }
+    CounterModel { bounds: vec![bound], charges_denied: false, is_leased: false, hold: None }
 }
 
 fn bounds() -> [CounterBound; 3] {

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{ObservedAnswer, ObservedCall};
+use crate::requests::SentAnswer;
 use crate::run::{STILL_RUNNING, VerifyRun, epoch_micros};
-use crate::service::{ServiceDecision, VerifiedService};
+use crate::service::VerifiedService;
 
 /// Interval at which the clock and the disturbances are checked.
 const WATCH: Duration = Duration::from_millis(10);
@@ -143,31 +143,15 @@ impl Workload {
 impl<S: VerifiedService> VerifyClient<S> {
     /// Sends the next request of a run, and records the answer.
     async fn send(&mut self, deadline: Duration, run: &RefCell<VerifyRun>) {
-        let (counter, request) = run.borrow_mut().next();
-        let hits = request.hits;
-        let begin = run.borrow().now();
+        let (sent, request) = run.borrow_mut().next();
+        let began = Instant::now();
         let answer = timeout(deadline, self.service.decide(request, deadline)).await;
-        let end = run.borrow().now();
-        let is_late = Duration::from_micros(end.saturating_sub(begin)) >= deadline;
+        let is_late = began.elapsed() >= deadline;
         let answer = match answer {
-            Ok(Ok(decision)) => decision.into(),
-            Ok(Err(error)) if !is_late => ObservedAnswer::Failed { error: error.to_string() },
-            Ok(Err(_)) | Err(_) => ObservedAnswer::Late,
+            Ok(Ok(decision)) => SentAnswer::Decided(decision),
+            Ok(Err(error)) if !is_late => SentAnswer::Failed(error.to_string()),
+            Ok(Err(_)) | Err(_) => SentAnswer::Late,
         };
-        let call = ObservedCall { counter, target: self.target, hits, begin, end, answer };
-        run.borrow_mut().calls.push(call);
-    }
-}
-
-impl From<ServiceDecision> for ObservedAnswer {
-    fn from(ServiceDecision { is_denied, status }: ServiceDecision) -> Self {
-        // Without a status, the answer was given without the store, and admits as well.
-        let remaining = status.map(|status| status.remaining);
-        let reset = status.and_then(|status| status.reset);
-        if is_denied {
-            Self::Denied { remaining, reset }
-        } else {
-            Self::Admitted { remaining, reset }
-        }
+        run.borrow_mut().record(self.target, &sent, &answer);
     }
 }

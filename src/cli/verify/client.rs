@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use crate::algorithm::time::Micros;
-use crate::grpc::client::{ClientError, RateLimitClient};
+use crate::descriptor::hold::SETTLE;
+use crate::grpc::client::{ClientError, HoldMessage, RateLimitClient};
+use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::grpc::units::UNITS;
-use crate::verify::service::{LimitStatus, ServiceDecision, VerifiedService, VerifyRequest};
+use crate::verify::history::CallAction;
+use crate::verify::service::{
+    DescriptorDecision, LimitStatus, ServiceDecision, VerifiedService, VerifyRequest,
+};
 
 impl VerifiedService for RateLimitClient {
     type Error = ClientError;
@@ -18,32 +23,57 @@ impl VerifiedService for RateLimitClient {
         request: VerifyRequest,
         deadline: Duration,
     ) -> Result<ServiceDecision, ClientError> {
-        let response = self.should_rate_limit_within(request.into(), deadline).await?;
+        let VerifyRequest { domain, mut descriptors, action, hits, hold: id } = request;
+        let hits_addend = match action {
+            CallAction::Charge => Some(hits),
+            _ => None,
+        };
+        if let CallAction::Settle { .. } = action {
+            for entries in &mut descriptors {
+                entries.push((SETTLE.to_owned(), id.clone()));
+            }
+        }
+        let descriptors = descriptors.into_iter().map(|entries| descriptor(entries, hits_addend));
+        let descriptors = descriptors.collect();
+        // The hits of a run are few.
+        let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+        let message = match action {
+            CallAction::Charge | CallAction::Settle { .. } => {
+                let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
+                let response = self.should_rate_limit_within(request, deadline).await?;
+                return Ok((&response).into());
+            }
+            CallAction::Reserve { .. } => {
+                HoldMessage::Reserve(ReserveRequest { domain, descriptors, id, hits, ttl: None })
+            }
+            CallAction::Commit { .. } => {
+                HoldMessage::Commit(CommitRequest { domain, descriptors, id, hits })
+            }
+            CallAction::Cancel { .. } => {
+                HoldMessage::Cancel(CancelRequest { domain, descriptors, id })
+            }
+        };
+        let response = self.hold_within(message, deadline).await?;
         Ok((&response).into())
     }
 }
 
-impl From<VerifyRequest> for RateLimitRequest {
-    fn from(VerifyRequest { domain, entries, hits }: VerifyRequest) -> Self {
-        let entries = entries.into_iter().map(|(key, value)| Entry {
-            key: key.into_bytes().into(),
-            value: value.into_bytes().into(),
-        });
-        let descriptor = RateLimitDescriptor {
-            entries: entries.collect(),
-            hits_addend: Some(hits),
-            ..Default::default()
-        };
-        Self { domain, descriptors: vec![descriptor], hits_addend: 0 }
-    }
+fn descriptor(entries: Vec<(String, String)>, hits_addend: Option<u64>) -> RateLimitDescriptor {
+    let entries = entries.into_iter().map(|(key, value)| Entry {
+        key: key.into_bytes().into(),
+        value: value.into_bytes().into(),
+    });
+    RateLimitDescriptor { entries: entries.collect(), hits_addend, ..Default::default() }
 }
 
 impl From<&RateLimitResponse> for ServiceDecision {
     fn from(response: &RateLimitResponse) -> Self {
-        Self {
-            is_denied: response.overall_code == i32::from(Code::OverLimit),
-            status: response.statuses.first().and_then(limit_status),
-        }
+        let over_limit = i32::from(Code::OverLimit);
+        let descriptors = response.statuses.iter().map(|status| DescriptorDecision {
+            is_denied: status.code == over_limit,
+            status: limit_status(status),
+        });
+        Self { is_denied: response.overall_code == over_limit, descriptors: descriptors.collect() }
     }
 }
 

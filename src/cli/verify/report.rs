@@ -11,7 +11,7 @@ use crate::cli::output::seconds_text;
 use crate::cli::table;
 use crate::printable::counted;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
-use crate::verify::history::{ObservedAnswer, ObservedCall};
+use crate::verify::history::{CallAction, ObservedAnswer, ObservedCall};
 use crate::verify::run::{STILL_RUNNING, VerifyRun};
 use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
 
@@ -39,6 +39,7 @@ struct AnswerCounts {
     calls: usize,
     admitted: usize,
     denied: usize,
+    ended: usize,
     errors: usize,
     late: usize,
 }
@@ -49,7 +50,8 @@ impl AnswerCounts {
         for call in calls {
             let count = match call.answer {
                 ObservedAnswer::Admitted { .. } => &mut counts.admitted,
-                ObservedAnswer::Denied { .. } => &mut counts.denied,
+                ObservedAnswer::Denied { .. } | ObservedAnswer::DeniedByOther => &mut counts.denied,
+                ObservedAnswer::Ended { .. } => &mut counts.ended,
                 ObservedAnswer::Failed { .. } => &mut counts.errors,
                 ObservedAnswer::Late => &mut counts.late,
             };
@@ -128,7 +130,7 @@ impl<'a> VerifyReport<'a> {
         let rules = self.run.rules.iter().map(|rule| rule.name());
         let returns = self.unseen_returns.iter().map(|(rule, _)| rule);
         json!({
-            "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied,
+            "requests": self.run.requests, "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied, "ended": counts.ended,
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
             "counters": self.run.counters.len(), "seconds": self.run.seconds, "interrupted": self.run.is_interrupted, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
@@ -142,7 +144,7 @@ impl<'a> VerifyReport<'a> {
     pub(super) fn text(&self) -> String {
         let mut text = format!(
             "{} by {} to {} in {:.0} s",
-            counted(self.run.calls.len(), "call"),
+            counted(self.run.requests, "call"),
             counted(self.flags.clients, "client"),
             counted(self.flags.targets.len(), "target"),
             self.run.seconds,
@@ -168,14 +170,17 @@ impl<'a> VerifyReport<'a> {
 
     fn rules(&self) -> String {
         let rows = self.run.rules.iter().enumerate().map(|(index, rule)| {
-            let AnswerCounts { calls, admitted, denied, errors, late } =
+            let AnswerCounts { calls, admitted, denied, ended, errors, late } =
                 AnswerCounts::of(self.run.calls_of(index));
             let counters = self.run.counters.iter().filter(|counter| counter.rule == index).count();
-            let [counters, calls, admitted, denied, errors, late] =
-                [counters, calls, admitted, denied, errors, late].map(|count| count.to_string());
-            [rule.name(), counters, calls, admitted, denied, errors, late]
+            let counts = [counters, calls, admitted, denied, ended, errors, late];
+            let [counters, calls, admitted, denied, ended, errors, late] =
+                counts.map(|count| count.to_string());
+            [rule.name(), counters, calls, admitted, denied, ended, errors, late]
         });
-        table::of(["rule", "counters", "calls", "admitted", "denied", "errors", "late"], rows)
+        let columns =
+            ["rule", "counters", "calls", "admitted", "denied", "ended", "errors", "late"];
+        table::of(columns, rows)
     }
 
     /// Writes what limits the result.
@@ -273,9 +278,10 @@ impl<'a> VerifyReport<'a> {
             let target = self.flags.targets.get(call.target).cloned().unwrap_or_default();
             let [begin, end] =
                 [call.begin, call.end].map(|time| millis(time.saturating_sub(first.begin)));
-            [begin, end, target, call.hits.to_string(), answer_text(&call.answer)]
+            let action = action_text(call.action);
+            [begin, end, target, action, call.hits.to_string(), answer_text(&call.answer)]
         });
-        let calls = table::of(["begin", "end", "target", "hits", "answer"], rows);
+        let calls = table::of(["begin", "end", "target", "call", "hits", "answer"], rows);
         let more = match example.calls.len().saturating_sub(MAX_ROWS) {
             0 => String::new(),
             more => format!("and {more} more: see --json\n"),
@@ -295,17 +301,29 @@ pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall
     json!({
         "counter": run.counter_name(call.counter),
         "target": targets.get(call.target),
-        "hits": call.hits, "begin": call.begin, "end": call.end, "answer": call.answer,
+        "request": call.request, "action": call.action, "hits": call.hits, "begin": call.begin, "end": call.end, "answer": call.answer,
     })
+}
+
+fn action_text(action: CallAction) -> String {
+    match action {
+        CallAction::Charge => "charge".to_owned(),
+        CallAction::Reserve { hold } => format!("reserve {hold}"),
+        CallAction::Commit { hold } => format!("commit {hold}"),
+        CallAction::Cancel { hold } => format!("cancel {hold}"),
+        CallAction::Settle { hold } => format!("settle {hold}"),
+    }
 }
 
 fn answer_text(answer: &ObservedAnswer) -> String {
     match answer {
-        ObservedAnswer::Admitted { remaining, reset } => {
+        ObservedAnswer::Admitted { remaining, reset }
+        | ObservedAnswer::Ended { remaining, reset } => {
             let remaining = remaining.map(|hits| format!(", {hits} remaining"));
             format!("OK{}{}", remaining.unwrap_or_default(), reset_text(*reset))
         }
         ObservedAnswer::Denied { reset, .. } => format!("OVER_LIMIT{}", reset_text(*reset)),
+        ObservedAnswer::DeniedByOther => "OVER_LIMIT by another limit".to_owned(),
         ObservedAnswer::Failed { error } => error.clone(),
         ObservedAnswer::Late => "no answer".to_owned(),
     }

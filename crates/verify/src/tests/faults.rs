@@ -24,22 +24,44 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 200 }
 ";
 
-/// Options of limits that can be verified.
-const LIMITS: [&str; 9] = [
-    "unit: second, charge: always",
-    "unit: 3s, charge: admitted",
-    "unit: hour, charge: blamed",
-    "unit: second, algorithm: sliding_window, buckets: 10",
-    "unit: minute, algorithm: sliding_window, charge: always",
-    "unit: 2s, algorithm: sliding_log",
-    "unit: 3s, algorithm: gcra, burst: 7",
-    "unit: second, algorithm: token_bucket",
-    "unit: day, algorithm: gcra",
+const HOLDS: &str = "domain: check
+descriptors:
+  - key: second
+    rate_limit: { unit: second, requests_per_unit: 20, hold: { ttl: 10s } }
+  - key: bucket
+    rate_limit:
+      { algorithm: token_bucket, unit: minute, requests_per_unit: 100, hold: { ttl: 10m, on_settle: release } }
+";
+
+const PERMITS: &str = "domain: check
+descriptors:
+  - key: permits
+    rate_limit: { algorithm: concurrency, in_flight: 10, hold: { ttl: 60s } }
+";
+
+/// Options of limits that can be verified, each with an amount in the place of `N`.
+const LIMITS: [&str; 16] = [
+    "requests_per_unit: N, unit: second, charge: always",
+    "requests_per_unit: N, unit: 3s, charge: admitted",
+    "requests_per_unit: N, unit: hour, charge: blamed",
+    "requests_per_unit: N, unit: second, algorithm: sliding_window, buckets: 10",
+    "requests_per_unit: N, unit: minute, algorithm: sliding_window, charge: always",
+    "requests_per_unit: N, unit: 2s, algorithm: sliding_log",
+    "requests_per_unit: N, unit: 3s, algorithm: gcra, burst: 7",
+    "requests_per_unit: N, unit: second, algorithm: token_bucket",
+    "requests_per_unit: N, unit: day, algorithm: gcra",
+    "requests_per_unit: N, unit: 2s, hold: { ttl: 2s }",
+    "requests_per_unit: N, unit: hour, algorithm: sliding_window, hold: { ttl: 1m }",
+    "requests_per_unit: N, unit: 3s, algorithm: sliding_log, hold: { ttl: 1s, on_settle: release }",
+    "requests_per_unit: N, unit: second, algorithm: gcra, burst: 9, hold: { ttl: 3s }",
+    "requests_per_unit: N, unit: hour, algorithm: token_bucket, hold: { ttl: 3s }",
+    "in_flight: N, algorithm: concurrency, hold: { ttl: 1s }",
+    "in_flight: N, algorithm: concurrency, hold: { ttl: 1m }",
 ];
 
 /// Returns a run of at most so many calls against a service with a fault.
-fn simulation(fault: Fault, clients: usize, calls: u64, seed: u64) -> Simulation {
-    let policy = WINDOWS.to_owned();
+fn simulation((policy, fault): (&str, Fault), clients: usize, calls: u64, seed: u64) -> Simulation {
+    let policy = policy.to_owned();
     let rate = 500;
     let seconds = calls / u64::from(rate);
     Simulation { policy, fault, seed, clients, rate, seconds, apart: 0, lost: 0 }
@@ -53,9 +75,8 @@ fn without_fault(seed: u64) -> Simulation {
     for number in 0..random.random_range(1..4) {
         let options = LIMITS.choose(&mut random).unwrap();
         let amount = random.random_range(1..20);
-        policy += &format!(
-            "  - key: key{number}\n    rate_limit: {{ requests_per_unit: {amount}, {options} }}\n"
-        );
+        let options = options.replace('N', &amount.to_string());
+        policy += &format!("  - key: key{number}\n    rate_limit: {{ {options} }}\n");
     }
     Simulation {
         policy,
@@ -78,32 +99,42 @@ fn histories() -> u64 {
 fn histories_of_a_service_that_keeps_its_limits_contradict_nothing() {
     let histories = histories();
     let mut calls = 0;
+    let mut examined = [0; 5];
     for seed in 0..histories {
         let simulation = without_fault(seed);
         let run = simulation.run();
         calls += run.calls.len();
         let checker = run.check(SKEW);
+        for (sum, result) in examined.iter_mut().zip(checker.results()) {
+            *sum += result.examined;
+        }
         let results = checker.results().iter();
         let found = results.filter(|one| one.property != CheckedProperty::AnsweredInTime);
         let found: Vec<_> = found.filter(|one| one.contradictions > 0).collect();
         assert!(found.is_empty(), "{simulation:?} {found:#?}");
     }
-    println!("{histories} histories, {calls} calls, no alarm");
+    assert!(examined.iter().all(|items| *items > histories), "{examined:?}");
+    println!("{histories} histories, {calls} calls, no alarm; items checked: {examined:?}");
 }
 
 #[test]
 fn each_fault_is_found() {
-    for (fault, calls) in [
-        (Fault::OneMore, 500),
-        (Fault::ForgetsAtReload, 1000),
-        (Fault::AdmitsTwice, 10_000),
-        (Fault::LateReset, 1000),
-        (Fault::WrongRemaining, 500),
-        (Fault::ReadsBeforeItWrites, 500),
+    for (policy, fault, calls) in [
+        (WINDOWS, Fault::OneMore, 500),
+        (WINDOWS, Fault::ForgetsAtReload, 1000),
+        (WINDOWS, Fault::AdmitsTwice, 10_000),
+        (WINDOWS, Fault::LateReset, 1000),
+        (WINDOWS, Fault::WrongRemaining, 500),
+        (WINDOWS, Fault::ReadsBeforeItWrites, 500),
+        (HOLDS, Fault::CommitsTwice, 1000),
+        (HOLDS, Fault::CancelsTooMuch, 1000),
+        (HOLDS, Fault::CancelsNothing, 1000),
+        (PERMITS, Fault::OneMore, 500),
+        (PERMITS, Fault::NeverEnds, 1000),
     ] {
         let mut found = Vec::new();
         for seed in 0..(histories() / HISTORIES_PER_RUN).clamp(1, MAX_RUNS) {
-            let mut run = simulation(fault, 16, calls, seed).run();
+            let mut run = simulation((policy, fault), 16, calls, seed).run();
             let after = found_after(&mut run);
             found.push(after.unwrap_or_else(|| panic!("{fault:?} is not found with seed {seed}")));
         }
@@ -114,7 +145,7 @@ fn each_fault_is_found() {
 
 #[test]
 fn one_client_cannot_show_a_fault_of_concurrent_calls() {
-    let mut run = simulation(Fault::ReadsBeforeItWrites, 1, 1000, 0).run();
+    let mut run = simulation((WINDOWS, Fault::ReadsBeforeItWrites), 1, 1000, 0).run();
     assert!(run.calls.len() > 100, "{}", run.calls.len());
     assert_eq!(found_after(&mut run), None);
 }

@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::gcra::Gcra;
+use tollgate_core::algorithm::hold::HoldRequest;
 use tollgate_core::algorithm::judge::Hits;
 use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::sliding_log::SlidingLog;
@@ -19,7 +20,7 @@ use tollgate_store::clock::ManualClock;
 use tollgate_store::memory::{Bounds, MemoryStore};
 use tollgate_store::{Check, Store as _};
 
-use super::{PropertyResult, SECOND, START, check};
+use super::{PropertyResult, SECOND, START, call, check};
 use crate::bound::{CounterBound, CounterModel};
 use crate::check::CheckedProperty;
 use crate::history::{ObservedAnswer, ObservedCall};
@@ -34,7 +35,7 @@ pub(super) struct MemoryCounters {
 }
 
 /// A service with one counter in memory.
-pub(super) struct MemoryService {
+struct MemoryService {
     counters: MemoryCounters,
     limit: Limit,
 }
@@ -81,48 +82,63 @@ impl Default for MemoryCounters {
     }
 }
 
+/// A request to counters in memory.
+pub(super) struct MemoryRequest<'a> {
+    pub(super) now: u64,
+    pub(super) hits: Hits,
+    pub(super) hold: Option<HoldRequest<'a>>,
+    /// The limit and the name of each counter.
+    pub(super) counters: &'a [(Limit, String)],
+}
+
 impl MemoryCounters {
-    /// Decides a request to the counter with a value.
-    pub(super) fn decide(&self, limit: &Limit, value: &str, now: u64, hits: u64) -> ObservedAnswer {
-        self.clock.set(Timestamp::from_micros(now));
-        let mut keys = KeyBuffer::default();
-        keys.begin();
-        keys.push(value.as_bytes());
-        let key = keys.finish(&Identity::of([b"rule".as_slice()]), None);
-        let check = Check {
-            key: keys.key("check", &key),
+    /// Decides a request. Returns the verdict, the remaining hits and the seconds until the reset of
+    /// each counter.
+    pub(super) fn decide(&self, request: &MemoryRequest<'_>) -> Vec<(bool, u64, Option<u64>)> {
+        self.clock.set(Timestamp::from_micros(request.now));
+        let mut buffers = Vec::new();
+        for (_, name) in request.counters {
+            let mut keys = KeyBuffer::default();
+            keys.begin();
+            keys.push(name.as_bytes());
+            let key = keys.finish(&Identity::of([b"rule".as_slice()]), None);
+            buffers.push((keys, key));
+        }
+        let checks = request.counters.iter().zip(&buffers).map(|((limit, _), (keys, key))| Check {
+            key: keys.key("check", key),
             limit,
-            hits: Hits::Charge(hits.try_into().unwrap()),
+            hits: request.hits,
             role: Role::Enforce,
             recorded: &[],
             lease: None,
-            hold: None,
-        };
-        let checks = [check];
+            hold: request.hold.as_ref(),
+        });
+        let checks: Vec<_> = checks.collect();
         let decided = self.store.decide(&checks, Prior::Open, Instant::now());
-        let outcome = decided.now_or_never().unwrap().remove(0).unwrap();
-        let remaining = Some(outcome.report.remaining);
-        let reset = outcome.report.reset_after.map(|reset| reset.get() / SECOND);
-        if outcome.allowed {
-            ObservedAnswer::Admitted { remaining, reset }
-        } else {
-            ObservedAnswer::Denied { remaining, reset }
-        }
+        let outcomes = decided.now_or_never().unwrap().into_iter().map(|outcome| {
+            let outcome = outcome.unwrap();
+            let reset = outcome.report.reset_after.map(|reset| reset.get() / SECOND);
+            (outcome.allowed, outcome.report.remaining, reset)
+        });
+        outcomes.collect()
     }
 }
 
 impl MemoryService {
-    pub(super) fn new(limit: Limit) -> Self {
+    fn new(limit: Limit) -> Self {
         Self { counters: MemoryCounters::default(), limit }
     }
 
     fn decide(&self, now: u64, hits: u64) -> ObservedAnswer {
-        self.decide_for("counter", now, hits)
-    }
-
-    /// Decides a request to the counter with a value.
-    pub(super) fn decide_for(&self, value: &str, now: u64, hits: u64) -> ObservedAnswer {
-        self.counters.decide(&self.limit, value, now, hits)
+        let hits = Hits::Charge(hits.try_into().unwrap());
+        let counters = [(self.limit.clone(), "counter".to_owned())];
+        let request = MemoryRequest { now, hits, hold: None, counters: &counters };
+        let (is_allowed, remaining, reset) = self.counters.decide(&request).remove(0);
+        if is_allowed {
+            ObservedAnswer::Admitted { remaining: Some(remaining), reset }
+        } else {
+            ObservedAnswer::Denied { remaining: Some(remaining), reset }
+        }
     }
 
     /// Returns the history of a plan, as a client sees it whose clock is `offset` behind.
@@ -146,9 +162,9 @@ impl MemoryService {
                 }
                 _ => self.decide(now + offset, *hits),
             };
-            let begin = now.saturating_sub(*before);
+            let begin = now.saturating_sub(*before).max(START);
             let end = now + later;
-            calls.push(ObservedCall { counter: 0, target: 0, hits: *hits, begin, end, answer });
+            calls.push(call(begin - START, end - START, *hits, answer));
         }
         calls
     }

@@ -9,15 +9,21 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
+use tollgate_core::algorithm::Limit;
+use tollgate_core::algorithm::hold::{HoldAction, HoldRequest};
+use tollgate_core::algorithm::judge::Hits;
+use tollgate_core::algorithm::quota::Window;
 use tollgate_core::descriptor::Entry;
 use tollgate_policy::{CompileOptions, Imposes, PolicySet, Source};
 
-use super::START;
-use super::services::MemoryCounters;
-use crate::history::{ObservedAnswer, ObservedCall};
+use super::services::{MemoryCounters, MemoryRequest};
+use super::{SECOND, START};
+use crate::history::{CallAction, ObservedAnswer, ObservedCall};
 use crate::rules::rules_of;
 use crate::run::VerifyRun;
-use crate::service::{LimitStatus, ServiceDecision, VerifiedService, VerifyRequest};
+use crate::service::{
+    DescriptorDecision, LimitStatus, ServiceDecision, VerifiedService, VerifyRequest,
+};
 use crate::workload::{VerifyClient, Workload};
 
 /// Difference between clocks that is allowed for, in milliseconds.
@@ -40,6 +46,14 @@ pub(super) enum Fault {
     WrongRemaining,
     /// Reads a counter, and writes it some milliseconds later.
     ReadsBeforeItWrites,
+    /// A commit charges its cost once more.
+    CommitsTwice,
+    /// A cancel returns one hit too many.
+    CancelsTooMuch,
+    /// A cancel returns nothing.
+    CancelsNothing,
+    /// One hold in ten is not ended.
+    NeverEnds,
 }
 
 /// A run to simulate.
@@ -94,59 +108,116 @@ impl SimulatedService {
         Duration::from_millis(random.random_range(0..most))
     }
 
-    /// Returns the answer to a request at a time of the replica's clock.
-    async fn judge(&self, request: &VerifyRequest, ahead: u64) -> (ObservedAnswer, u32) {
-        let entries = request.entries.iter();
-        let entries =
-            entries.map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() });
+    /// Returns the decision on a request of a replica whose clock is ahead.
+    async fn judge(&self, request: &VerifyRequest, ahead: u64) -> ServiceDecision {
         let policy = self.policies.find(&request.domain).unwrap();
-        let rule = policy.find(&entries.collect::<Vec<_>>(), &mut Default::default()).unwrap();
-        let Imposes::Limit(limit) = rule.imposes() else { panic!("{request:?}") };
-        let value = format!("{:?}", request.entries);
-        let period = limit.windows()[0].period().get();
-        let amount = limit.windows()[0].limit();
-        let mut now = self.now() + ahead;
+        let counters = request.descriptors.iter().map(|entries| {
+            let texts = entries.iter();
+            let texts: Vec<_> = texts
+                .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() })
+                .collect();
+            let rule = policy.find(&texts, &mut Default::default()).unwrap();
+            let Imposes::Limit(limit) = rule.imposes() else { panic!("{request:?}") };
+            (limit.clone(), format!("{entries:?}"))
+        });
+        let counters: Vec<_> = counters.collect();
         if self.fault == Fault::ReadsBeforeItWrites {
-            return (
-                self.read_and_write(&value, amount.into(), period, request.hits).await,
-                amount,
-            );
+            return self.read_and_write(&counters[0], request.hits).await;
         }
+        let mut now = self.now() + ahead;
         if self.fault == Fault::ForgetsAtReload
-            && self.reloaded.replace(now / 1_000_000) != now / 1_000_000
+            && self.reloaded.replace(now / SECOND) != now / SECOND
         {
             self.counters.replace(MemoryCounters::default());
         }
+        let period = counters[0].0.windows().first().map_or(u64::MAX, |one| one.period().get());
         if self.fault == Fault::LateReset && now % period < period / 10 {
             now -= now % period + 1;
         }
         let is_free = self.fault == Fault::AdmitsTwice && self.chance(1000);
-        let hits = if is_free { 0 } else { request.hits };
-        let mut answer = self.counters.borrow().decide(limit, &value, now, hits);
-        if let ObservedAnswer::Admitted { remaining: Some(remaining), .. } = &mut answer {
-            *remaining += u64::from(self.fault == Fault::WrongRemaining);
-            *remaining = remaining.saturating_sub(request.hits - hits);
-        }
-        (answer, amount)
+        let uncharged = if is_free { request.hits } else { 0 };
+        let (hits, action) = match request.action {
+            CallAction::Charge => (Hits::Charge(as_u32(request.hits - uncharged)), None),
+            CallAction::Reserve { .. } => {
+                (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
+            }
+            CallAction::Commit { .. } => {
+                (Hits::Refund(0), Some(HoldAction::CommitEach(as_u32(request.hits))))
+            }
+            CallAction::Cancel { .. } => (Hits::Refund(0), Some(HoldAction::Cancel)),
+            CallAction::Settle { .. } => (Hits::Refund(0), Some(HoldAction::Settle)),
+        };
+        let id = request.hold.as_bytes();
+        let hold = action.map(|action| HoldRequest { id, action, ttl: None });
+        let memory = MemoryRequest { now, hits, hold, counters: &counters };
+        let outcomes = self.decide(&memory, request.action);
+        let is_denied = outcomes.iter().any(|(is_allowed, _, _)| !is_allowed);
+        let parts = outcomes.into_iter().zip(&counters).map(
+            |((is_allowed, remaining, reset), (limit, _))| {
+                let amount = limit.in_flight().or(limit.windows().first().map(Window::limit));
+                let remaining = remaining + u64::from(self.fault == Fault::WrongRemaining);
+                let remaining = remaining.saturating_sub(uncharged);
+                let status =
+                    LimitStatus { amount: amount.unwrap(), period: None, remaining, reset };
+                DescriptorDecision { is_denied: !is_allowed, status: Some(status) }
+            },
+        );
+        ServiceDecision { is_denied, descriptors: parts.collect() }
     }
 
-    async fn read_and_write(
+    /// Decides a request by the counters in memory, with the faults of holds.
+    fn decide(
         &self,
-        value: &str,
-        limit: u64,
-        period: u64,
-        hits: u64,
-    ) -> ObservedAnswer {
-        let place = (value.to_owned(), self.now() / period);
+        request: &MemoryRequest<'_>,
+        action: CallAction,
+    ) -> Vec<(bool, u64, Option<u64>)> {
+        let counters = self.counters.borrow();
+        let is_ignored = match self.fault {
+            Fault::NeverEnds => action.ended_hold().is_some() && self.chance(10),
+            Fault::CancelsNothing => matches!(action, CallAction::Cancel { .. }),
+            _ => false,
+        };
+        if is_ignored {
+            return counters.decide(&MemoryRequest {
+                hits: Hits::Refund(0),
+                hold: None,
+                ..*request
+            });
+        }
+        let outcomes = counters.decide(request);
+        let also = match (self.fault, action, request.hold) {
+            (Fault::CommitsTwice, CallAction::Commit { .. }, Some(hold)) => match hold.action {
+                HoldAction::CommitEach(cost) => Hits::Charge(cost),
+                _ => return outcomes,
+            },
+            (Fault::CancelsTooMuch, CallAction::Cancel { .. }, _) => Hits::Refund(1),
+            _ => return outcomes,
+        };
+        let mut outcomes = counters.decide(&MemoryRequest { hits: also, hold: None, ..*request });
+        for (is_allowed, _, _) in &mut outcomes {
+            *is_allowed = true;
+        }
+        outcomes
+    }
+
+    async fn read_and_write(&self, (limit, name): &(Limit, String), hits: u64) -> ServiceDecision {
+        let (amount, period) = (limit.windows()[0].limit(), limit.windows()[0].period().get());
+        let place = (name.clone(), self.now() / period);
         let used = self.windows.borrow().get(&place).copied().unwrap_or_default();
         sleep(Duration::from_millis(3)).await;
-        let reset = Some((period - self.now() % period) / 1_000_000);
-        if used + hits > limit {
-            return ObservedAnswer::Denied { remaining: Some(0), reset };
+        let is_denied = used + hits > u64::from(amount);
+        if !is_denied {
+            *self.windows.borrow_mut().entry(place).or_default() += hits;
         }
-        *self.windows.borrow_mut().entry(place).or_default() += hits;
-        ObservedAnswer::Admitted { remaining: Some(limit - used - hits), reset }
+        let remaining = u64::from(amount).saturating_sub(used + hits);
+        let reset = Some((period - self.now() % period) / SECOND);
+        let status = Some(LimitStatus { amount, period: None, remaining, reset });
+        ServiceDecision { is_denied, descriptors: vec![DescriptorDecision { is_denied, status }] }
     }
+}
+
+fn as_u32(hits: u64) -> u32 {
+    hits.try_into().unwrap()
 }
 
 impl VerifiedService for Connection {
@@ -161,19 +232,12 @@ impl VerifiedService for Connection {
         if self.service.chance(self.service.lost) {
             return Err("the request was lost");
         }
-        let (answer, amount) = self.service.judge(&request, self.ahead).await;
+        let decision = self.service.judge(&request, self.ahead).await;
         sleep(self.service.delay()).await;
         if self.service.chance(self.service.lost) {
             return Err("the answer was lost");
         }
-        let (ObservedAnswer::Admitted { remaining, reset }
-        | ObservedAnswer::Denied { remaining, reset }) = answer
-        else {
-            panic!("{answer:?}")
-        };
-        let status = LimitStatus { amount, period: None, remaining: remaining.unwrap(), reset };
-        let is_denied = matches!(answer, ObservedAnswer::Denied { .. });
-        Ok(ServiceDecision { is_denied, status: Some(status) })
+        Ok(decision)
     }
 }
 
@@ -208,6 +272,10 @@ impl Simulation {
             lost: self.lost,
             random: RefCell::new(StdRng::seed_from_u64(random.random())),
         });
+        if self.lost == 0 {
+            let mut service = Connection { service: Rc::clone(&service), ahead: 0 };
+            run.probe("target", &mut service, DEADLINE).await.unwrap();
+        }
         let clients = (0..self.clients).map(|target| {
             let ahead = random.random_range(0..=self.apart);
             let service = Rc::clone(&service);
@@ -232,12 +300,17 @@ impl Simulation {
         if self.fault != Fault::OneMore {
             return self.policy.clone();
         }
-        let mut parts = self.policy.split("requests_per_unit: ");
-        let mut served = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap();
-            let amount: u32 = part[..digits].parse().unwrap();
-            served += &format!("requests_per_unit: {}{}", amount + 1, &part[digits..]);
+        let mut served = String::new();
+        for word in self.policy.split_inclusive(' ') {
+            let amount = word.trim_end_matches([' ', ',']);
+            let is_amount =
+                ["requests_per_unit: ", "in_flight: "].iter().any(|key| served.ends_with(key));
+            if is_amount {
+                let one_more = amount.parse::<u32>().unwrap() + 1;
+                served += &word.replace(amount, &one_more.to_string());
+            } else {
+                served += word;
+            }
         }
         served
     }

@@ -1,0 +1,162 @@
+//! The hits of a call over time: all of them, and what is left once they are lowered.
+//!
+//! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
+//! return by a cancel. A permit ends with its TTL at the latest. Hits that were charged before
+//! another limit denied the request are taken back.
+
+use std::collections::BTreeMap;
+
+use crate::bound::{CounterBound, CounterModel};
+use crate::history::{CallAction, ObservedAnswer, ObservedCall};
+
+/// Time, in microseconds, within which a service takes back the hits of a request that another
+/// limit denied. It may do so after its answer, if the counters are in different places.
+const TAKE_BACK: u64 = 2_500_000;
+
+/// Charges of a draining counter of which each can be lowered exactly; the level of the bucket
+/// before other charges may not be known to the service.
+const EXACT_CHARGES: usize = 128;
+
+/// The hits of a call, over time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Charge<'a> {
+    /// The call that charges.
+    pub(crate) call: &'a ObservedCall,
+    /// The call that lowers it.
+    pub(crate) ended_by: Option<&'a ObservedCall>,
+    /// Hits that certainly and possibly count.
+    hits: CountedHits,
+    /// The same, after it was lowered.
+    lowered: CountedHits,
+    /// Earliest time at which it is lowered.
+    lowered_from: u64,
+    /// Time by which it is lowered.
+    lowered_by: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CountedHits {
+    least: u64,
+    most: u64,
+}
+
+impl<'a> Charge<'a> {
+    /// Returns the charge of a call that nothing lowers.
+    pub(crate) fn of(call: &'a ObservedCall) -> Self {
+        let least = if call.is_admitted() { call.hits } else { 0 };
+        let hits = CountedHits { least, most: call.hits };
+        let never = u64::MAX;
+        Self { call, ended_by: None, hits, lowered: hits, lowered_from: never, lowered_by: never }
+    }
+
+    /// Returns the hits that certainly count at a time after the call.
+    pub(crate) fn least_at(&self, time: u64) -> u64 {
+        if time < self.lowered_from {
+            self.hits.least
+        } else {
+            self.hits.least.min(self.lowered.least)
+        }
+    }
+
+    /// Returns the hits that certainly count when a later call is decided.
+    pub(crate) fn least_for(&self, call: &ObservedCall) -> u64 {
+        if self.is_ended_by(call) { self.lowered.least } else { self.least_at(call.end) }
+    }
+
+    /// Returns the most hits that can count when another call is decided.
+    pub(crate) fn most_for(&self, call: &ObservedCall) -> u64 {
+        if self.is_ended_by(call) || self.lowered_by < call.begin {
+            self.lowered.most
+        } else {
+            self.hits.most.max(self.lowered.most)
+        }
+    }
+
+    /// Returns the earliest time after another at which it is lowered, and the hits that then
+    /// certainly count no more.
+    pub(crate) fn lowering_after(&self, time: u64) -> Option<(u64, u64)> {
+        let hits = self.hits.least.saturating_sub(self.lowered.least);
+        (time < self.lowered_from && hits > 0).then_some((self.lowered_from, hits))
+    }
+
+    /// Returns the calls that show the hits that certainly count at a time.
+    pub(crate) fn evidence(&self, time: u64) -> impl Iterator<Item = &'a ObservedCall> + use<'a> {
+        let end = self.ended_by.filter(|end| end.begin <= time);
+        [self.call].into_iter().chain(end)
+    }
+
+    fn is_ended_by(&self, call: &ObservedCall) -> bool {
+        self.ended_by.is_some_and(|end| std::ptr::eq(end, call))
+    }
+
+    /// Lowers it by a call that ends its hold.
+    fn end(&mut self, end: &'a ObservedCall, model: &CounterModel, skew: u64) {
+        let reserved = self.call.hits;
+        let keeps = model.hold.is_some_and(|hold| hold.settle_keeps);
+        let cost = match end.action {
+            _ if model.is_in_flight() => 0,
+            CallAction::Commit { .. } => end.hits,
+            CallAction::Settle { .. } if keeps => reserved,
+            _ => 0,
+        };
+        self.ended_by = Some(end);
+        self.lowered_from = end.begin;
+        self.lowered = CountedHits { least: cost.min(self.hits.least), most: cost };
+        let until = model.hold.map_or(u64::MAX, |hold| self.call.begin.saturating_add(hold.ttl));
+        let has_hold = self.call.remaining().is_some() && end.end.saturating_add(skew) < until;
+        if has_hold && end.remaining().is_some() {
+            self.lowered_by = end.end;
+        } else if matches!(end.action, CallAction::Commit { .. }) && !model.is_in_flight() {
+            // The cost of a hold that is not there is charged in addition.
+            self.lowered.most = reserved.saturating_add(cost);
+        }
+    }
+
+    /// Lowers it to nothing between two times, if it is not lowered earlier.
+    fn expire(&mut self, from: u64, by: u64) {
+        if self.lowered_by > by {
+            self.lowered = CountedHits { least: 0, most: 0 };
+            self.lowered_by = by;
+        }
+        if self.lowered_from > from {
+            self.lowered.least = 0;
+            self.lowered_from = from;
+        }
+    }
+}
+
+/// Returns the charges of the calls to one counter, also of those that were denied.
+pub(crate) fn charges_of<'a>(
+    model: &CounterModel,
+    calls: &'a [ObservedCall],
+    skew: u64,
+) -> Vec<Charge<'a>> {
+    let mut ends = BTreeMap::<usize, &ObservedCall>::new();
+    for call in calls.iter().rev() {
+        ends.extend(call.action.ended_hold().map(|hold| (hold, call)));
+    }
+    let charging = calls.iter().filter(|call| call.action.ended_hold().is_none());
+    let mut charges: Vec<Charge<'a>> = charging.map(Charge::of).collect();
+    let is_draining =
+        model.bounds.iter().any(|bound| matches!(bound, CounterBound::Draining { .. }));
+    let is_exact = !is_draining || charges.len() <= EXACT_CHARGES;
+    for charge in &mut charges {
+        if let Some(end) = charge.call.action.reserved_hold().and_then(|hold| ends.get(&hold)) {
+            charge.end(end, model, skew);
+            if !is_exact {
+                charge.lowered_by = u64::MAX;
+                charge.lowered.most = charge.lowered.most.max(charge.hits.most);
+            }
+        }
+        if charge.call.answer == ObservedAnswer::DeniedByOther && !model.charges_denied {
+            let by = charge.call.end.saturating_add(TAKE_BACK);
+            charge.expire(charge.call.begin, by);
+        }
+        if let (true, Some(hold)) = (model.is_in_flight(), model.hold) {
+            let from = charge.call.begin.saturating_add(hold.ttl).saturating_sub(skew);
+            let by = charge.call.charged_by().saturating_add(hold.ttl).saturating_add(skew);
+            charge.expire(from, by);
+        }
+    }
+    charges
+}

@@ -1,0 +1,185 @@
+//! The next request of a run, and the record of its answer.
+
+use rand::Rng as _;
+use rand::rngs::StdRng;
+
+use crate::history::{CallAction, ObservedAnswer, ObservedCall};
+use crate::run::{VerifiedCounter, VerifyRun};
+use crate::service::{DescriptorDecision, ServiceDecision, VerifyRequest};
+
+/// Most holds of a rule that are ended later; others end by themselves.
+const MAX_OPEN: usize = 64;
+
+/// A request that is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct SentRequest {
+    /// Index of the rule of its first counter.
+    rule: usize,
+    /// Index of the counter of each descriptor.
+    counters: Vec<usize>,
+    action: CallAction,
+    hits: u64,
+    begin: u64,
+}
+
+/// Holds of a rule that were admitted and have not ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenHolds(Vec<OpenHold>);
+
+/// A hold that was admitted and has not ended.
+#[derive(Clone, Debug)]
+struct OpenHold {
+    hold: usize,
+    counters: Vec<usize>,
+    hits: u64,
+    /// Time from which it is not ended: it may have ended by itself before the request arrives.
+    until: u64,
+}
+
+impl OpenHolds {
+    fn add(&mut self, hold: OpenHold) {
+        if self.0.len() >= MAX_OPEN {
+            self.0.remove(0);
+        }
+        self.0.push(hold);
+    }
+
+    fn take(&mut self, now: u64, random: &mut StdRng) -> Option<OpenHold> {
+        self.0.retain(|hold| now < hold.until);
+        (!self.0.is_empty()).then(|| self.0.swap_remove(random.random_range(0..self.0.len())))
+    }
+}
+
+impl VerifyRun {
+    /// Returns the next request.
+    pub(crate) fn next(&mut self) -> (SentRequest, VerifyRequest) {
+        let rule = self.random.random_range(0..self.rules.len().max(1));
+        let sent = self.end_of_hold(rule).unwrap_or_else(|| self.charge(rule));
+        let mut request =
+            VerifyRequest { hits: sent.hits, action: sent.action, ..Default::default() };
+        for counter in &sent.counters {
+            if let Some((rule, value)) = self
+                .counters
+                .get(*counter)
+                .and_then(|counter| Some((self.rules.get(counter.rule)?, counter.value)))
+            {
+                rule.domain().clone_into(&mut request.domain);
+                request.descriptors.push(rule.values(value));
+            }
+        }
+        let hold = sent.action.reserved_hold().or(sent.action.ended_hold());
+        request.hold = hold.map_or(String::new(), |hold| self.hold_id(hold));
+        (sent, request)
+    }
+
+    /// Returns an end of an open hold of a rule, for one in three requests.
+    fn end_of_hold(&mut self, rule: usize) -> Option<SentRequest> {
+        let begin = self.now();
+        if !self.random.random_ratio(1, 3) {
+            return None;
+        }
+        let OpenHold { hold, counters, hits, .. } =
+            self.open.get_mut(rule)?.take(begin, &mut self.random)?;
+        let (action, hits) = match self.random.random_range(0..4) {
+            0 => (CallAction::Cancel { hold }, 0),
+            1 => (CallAction::Settle { hold }, 0),
+            _ => (CallAction::Commit { hold }, self.random.random_range(0..=hits)),
+        };
+        Some(SentRequest { rule, counters, action, hits, begin })
+    }
+
+    /// Returns a charge or a reserve of a counter of a rule, or of counters of two rules.
+    fn charge(&mut self, rule: usize) -> SentRequest {
+        let begin = self.now();
+        let hits = match self.random.random_range(0..16) {
+            0 => 0,
+            1..4 => 2,
+            _ => 1,
+        };
+        let mut counters: Vec<usize> = self.counter_of(rule, begin).into_iter().collect();
+        let has_holds = self.rules.get(rule).is_some_and(|rule| rule.model.hold.is_some());
+        let action = if has_holds && hits > 0 {
+            self.holds += 1;
+            CallAction::Reserve { hold: self.holds }
+        } else {
+            CallAction::Charge
+        };
+        counters.truncate(MAX_OPEN);
+        SentRequest { rule, counters, action, hits, begin }
+    }
+
+    /// Returns the counter of a rule for the next call.
+    fn counter_of(&mut self, index: usize, now: u64) -> Option<usize> {
+        let rule = self.rules.get(index)?;
+        let new = self.counters.len();
+        let counter = self.in_use.get_mut(index)?.next(&rule.model, now, new, &mut self.random);
+        if counter == new {
+            self.counters.push(VerifiedCounter { rule: index, value: self.random.random() });
+        }
+        Some(counter)
+    }
+
+    /// Records the answer to a request of a target.
+    pub(crate) fn record(&mut self, target: usize, sent: &SentRequest, answer: &SentAnswer) {
+        let end = self.now();
+        self.requests += 1;
+        for (part, counter) in sent.counters.iter().enumerate() {
+            self.calls.push(ObservedCall {
+                counter: *counter,
+                request: self.requests,
+                target,
+                action: sent.action,
+                hits: sent.hits,
+                begin: sent.begin,
+                end,
+                answer: answer.of_part(part, sent),
+            });
+        }
+        let Some(hold) = sent.action.reserved_hold() else { return };
+        let is_admitted = matches!(answer, SentAnswer::Decided(decision) if !decision.is_denied);
+        // Some are left to end by themselves.
+        if is_admitted && !self.random.random_ratio(1, 16) {
+            let models = sent.counters.iter().filter_map(|counter| self.rule_of(*counter));
+            let ttl = models.filter_map(|rule| rule.model.hold).map(|hold| hold.ttl).min();
+            let until = sent.begin.saturating_add(ttl.unwrap_or_default() / 2);
+            let counters = sent.counters.clone();
+            if let Some(open) = self.open.get_mut(sent.rule) {
+                open.add(OpenHold { hold, counters, hits: sent.hits, until });
+            }
+        }
+    }
+}
+
+/// The answer to a request, or its absence.
+#[derive(Clone, Debug)]
+pub(crate) enum SentAnswer {
+    Decided(ServiceDecision),
+    Failed(String),
+    Late,
+}
+
+impl SentAnswer {
+    /// Returns the answer of one counter.
+    fn of_part(&self, part: usize, sent: &SentRequest) -> ObservedAnswer {
+        let decision = match self {
+            Self::Decided(decision) => decision,
+            Self::Failed(error) => return ObservedAnswer::Failed { error: error.clone() },
+            Self::Late => return ObservedAnswer::Late,
+        };
+        let DescriptorDecision { is_denied, status } =
+            decision.descriptors.get(part).copied().unwrap_or_default();
+        // Without a status, the answer was given without the store, and admits as well.
+        let remaining = status.map(|status| status.remaining);
+        let reset = status.and_then(|status| status.reset);
+        let is_alone = sent.counters.len() == 1;
+        if decision.is_denied && (is_denied || is_alone) {
+            ObservedAnswer::Denied { remaining, reset }
+        } else if decision.is_denied {
+            ObservedAnswer::DeniedByOther
+        } else if sent.action.ended_hold().is_some() {
+            ObservedAnswer::Ended { remaining, reset }
+        } else {
+            ObservedAnswer::Admitted { remaining, reset }
+        }
+    }
+}
