@@ -1,6 +1,7 @@
 //! `tollgate verify`, on services that keep their limits and on services that do not.
 
 mod holds;
+mod limits;
 
 use std::net::TcpListener;
 use std::process::Output;
@@ -136,12 +137,9 @@ impl RateLimitService for ChargesPeeks {
 async fn peeks_that_charge_are_found() {
     let policies = Policies::of(&yearly("user", 10));
     let service = Tollgate::serve(policies.path());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
     let wrong = ChargesPeeks(Client::connect(service.grpc).await);
-    let server =
-        tonic::transport::Server::builder().add_service(RateLimitServiceServer::new(wrong));
-    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    let routes = tonic::service::Routes::new(RateLimitServiceServer::new(wrong));
+    let address = serve_grpc(routes).await;
     let ended = verify(&policies, &[&address], &[]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(1), "{report:#}");
@@ -312,6 +310,15 @@ fn a_row_of_the_report_is_one_command() {
     let [moves, calls] = [cells[2], cells[4]].map(|cell| cell.parse::<u32>().unwrap());
     assert!(moves > 0 && calls > 100, "{text}");
     assert!(cells[9].starts_with("0 of "), "{text}");
+}
+
+/// Serves gRPC services in this process, and returns their address.
+async fn serve_grpc(routes: tonic::service::Routes) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tonic::transport::Server::builder().add_routes(routes);
+    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    address
 }
 
 fn verify(policies: &Policies, targets: &[&str], flags: &[&str]) -> Output {

@@ -104,13 +104,17 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "policy/source", modules: "", crates: "std::fs std::io std::os" },
     // Checks histories without a clock, IO or a protocol; only its workload has a runtime.
     Row { place: "verify", modules: "algorithm printable", crates: "serde thiserror" },
+    Row { place: "verify/clock", modules: "", crates: "jiff" },
     Row { place: "verify/counters", modules: "", crates: "rand" },
+    Row { place: "verify/open_holds", modules: "", crates: "rand" },
+    Row { place: "verify/requests", modules: "", crates: "rand" },
     Row { place: "verify/rules", modules: "descriptor policy", crates: "" },
-    Row { place: "verify/run", modules: "", crates: "async jiff rand std::time::Instant" },
+    Row { place: "verify/run", modules: "", crates: "async rand tokio" },
+    Row { place: "verify/windows", modules: "", crates: "std::sync::Arc" },
     Row {
         place: "verify/workload",
         modules: "",
-        crates: "async std::os std::process std::time::Instant tokio tokio_util",
+        crates: "async std::os std::process tokio tokio_util",
     },
     // The variables of envoyproxy/ratelimit. The flags of the service are given to it.
     Row { place: "envoyproxy", modules: "printable yaml::scalar", crates: "clap" },

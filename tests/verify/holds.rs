@@ -9,7 +9,7 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResp
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use super::{report, verdict, verify};
+use super::{report, serve_grpc, verdict, verify};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, channel};
 use crate::support::tollgate::Tollgate;
@@ -161,12 +161,9 @@ async fn verify_with(fault: Fault) -> Value {
     let service = Tollgate::serve(policies.path());
     let holds = HoldServiceClient::new(channel(service.grpc).await);
     let proxy = Proxy { holds, limits: Client::connect(service.grpc).await, fault };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let server = tonic::transport::Server::builder()
-        .add_service(RateLimitServiceServer::new(proxy.clone()))
+    let routes = tonic::service::Routes::new(RateLimitServiceServer::new(proxy.clone()))
         .add_service(HoldServiceServer::new(proxy));
-    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    let address = serve_grpc(routes).await;
     let ended = verify(&policies, &[&address], &["--duration", "3"]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(1), "{report:#}");

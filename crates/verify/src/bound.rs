@@ -7,6 +7,7 @@ use tollgate_core::algorithm::sliding_window::Estimate;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit};
 
 use crate::history::ObservedCall;
+use crate::windows::AlignedWindows;
 
 /// Largest limit that is checked: the time of a check grows with its square.
 const MAX_LIMIT: u64 = 10_000;
@@ -34,14 +35,16 @@ pub(crate) struct HoldModel {
 }
 
 /// A bound on admitted hits. Times are in microseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum CounterBound {
-    /// At most `limit` in each window of `period` since the epoch.
+    /// At most `limit` in each window.
     Aligned {
         /// Hits per window.
         limit: u64,
-        /// Length of the window.
+        /// Nominal length of the window.
         period: u64,
+        /// The windows.
+        windows: AlignedWindows,
     },
     /// At most `limit` in any interval of `period`; hits count for up to `grain` longer.
     Rolling {
@@ -79,12 +82,6 @@ pub(crate) enum NotVerifiable {
     /// Hits are charged when it is known how many there were.
     #[error("charge: afterwards exceeds the limit by design")]
     ChargedAfterwards,
-    /// Periods of different lengths.
-    #[error("calendar windows are not checked")]
-    Calendar,
-    /// Blocks of hits are charged in advance.
-    #[error("with leases, this algorithm may exceed its limit")]
-    Leased,
     /// The algorithm estimates.
     #[error("this algorithm is not exact")]
     NotExact,
@@ -106,11 +103,12 @@ pub(crate) enum NotVerifiable {
 }
 
 impl CounterModel {
-    /// Returns the bounds of a limit.
+    /// Returns the bounds of a limit whose hits may be charged for so many microseconds before they
+    /// are admitted, if they are leased; its calendar windows are those around a time.
     ///
     /// # Errors
     /// The reason if histories cannot show that the limit holds.
-    pub(crate) fn of(limit: &Limit, is_leased: bool) -> Result<Self, NotVerifiable> {
+    pub(crate) fn of(limit: &Limit, lease: Option<u64>, now: u64) -> Result<Self, NotVerifiable> {
         if limit.is_ban() {
             return Err(NotVerifiable::Ban);
         }
@@ -119,46 +117,16 @@ impl CounterModel {
             Charge::Blamed | Charge::Always => true,
             Charge::Afterwards => return Err(NotVerifiable::ChargedAfterwards),
         };
-        if limit.windows().iter().any(|window| window.calendar().is_some()) {
-            return Err(NotVerifiable::Calendar);
-        }
         let hold = limit.hold().map(|hold| HoldModel {
             ttl: hold.ttl.get(),
             settle_keeps: hold.on_settle == OnSettle::Charge,
         });
-        let windows =
-            limit.windows().iter().map(|one| (u64::from(one.limit()), one.period().get()));
-        let bounds: Vec<CounterBound> = match limit.algorithm() {
-            Algorithm::FixedWindow(_) => {
-                windows.map(|(limit, period)| CounterBound::Aligned { limit, period }).collect()
-            }
-            _ if is_leased => return Err(NotVerifiable::Leased),
-            Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Strict => windows
-                .zip(sliding.widths())
-                .map(|((limit, period), width)| {
-                    let buckets = u64::from(sliding.buckets()).saturating_add(1);
-                    let grain = width.get().saturating_mul(buckets).saturating_sub(period);
-                    CounterBound::Rolling { limit, period, grain }
-                })
-                .collect(),
-            Algorithm::SlidingLog(_) => windows
-                .map(|(limit, period)| CounterBound::Rolling { limit, period, grain: 0 })
-                .collect(),
-            Algorithm::Gcra(gcra) if !charges_denied => {
-                let burst = gcra.burst().into();
-                windows
-                    .map(|(limit, period)| CounterBound::Draining { burst, limit, period })
-                    .collect()
-            }
-            Algorithm::Concurrency(concurrency) => {
-                let ttl = hold.map_or(u64::MAX, |hold| hold.ttl);
-                vec![CounterBound::InFlight { limit: concurrency.in_flight().into(), ttl }]
-            }
-            Algorithm::Gcra(_) | Algorithm::SlidingWindow(_) => {
-                return Err(NotVerifiable::NotExact);
-            }
+        let made = Self {
+            bounds: bounds_of(limit, charges_denied, lease.unwrap_or_default(), now)?,
+            charges_denied,
+            is_leased: lease.is_some(),
+            hold,
         };
-        let made = Self { bounds, charges_denied, is_leased, hold };
         if made.at_once() > MAX_LIMIT {
             return Err(NotVerifiable::LargeLimit);
         }
@@ -199,7 +167,62 @@ impl CounterModel {
     }
 }
 
+/// Returns the bounds of a limit whose hits are charged up to `lead` before they are admitted.
+fn bounds_of(
+    limit: &Limit,
+    charges_denied: bool,
+    lead: u64,
+    now: u64,
+) -> Result<Vec<CounterBound>, NotVerifiable> {
+    let windows = limit.windows().iter().map(|one| (u64::from(one.limit()), one.period().get()));
+    Ok(match limit.algorithm() {
+        // Leased hits are admitted in the window that they were charged in.
+        Algorithm::FixedWindow(_) => windows
+            .zip(limit.windows())
+            .map(|((limit, period), window)| {
+                let windows = AlignedWindows::of(window, now);
+                CounterBound::Aligned { limit, period, windows }
+            })
+            .collect(),
+        Algorithm::SlidingWindow(sliding) if sliding.estimate() == Estimate::Strict => windows
+            .zip(sliding.widths())
+            .map(|((limit, period), width)| {
+                let buckets = u64::from(sliding.buckets()).saturating_add(1);
+                let grain = width.get().saturating_mul(buckets).saturating_sub(period);
+                CounterBound::rolling(limit, period, grain, lead)
+            })
+            .collect(),
+        Algorithm::SlidingLog(_) => {
+            windows.map(|(limit, period)| CounterBound::rolling(limit, period, 0, lead)).collect()
+        }
+        Algorithm::Gcra(gcra) if !charges_denied => {
+            let burst = u64::from(gcra.burst());
+            windows
+                .map(|(limit, period)| {
+                    let early = limit.saturating_mul(lead).div_ceil(period.max(1));
+                    CounterBound::Draining { burst: burst.saturating_add(early), limit, period }
+                })
+                .collect()
+        }
+        Algorithm::Concurrency(concurrency) => {
+            let ttl = limit.hold().map_or(u64::MAX, |hold| hold.ttl.get());
+            vec![CounterBound::InFlight { limit: concurrency.in_flight().into(), ttl }]
+        }
+        Algorithm::Gcra(_) | Algorithm::SlidingWindow(_) => return Err(NotVerifiable::NotExact),
+    })
+}
+
 impl CounterBound {
+    /// Returns the bound on hits that are charged up to `lead` before they are admitted: those
+    /// admitted in a period less `lead` were charged in one period.
+    fn rolling(limit: u64, period: u64, grain: u64, lead: u64) -> Self {
+        Self::Rolling {
+            limit,
+            period: period.saturating_sub(lead),
+            grain: grain.saturating_add(lead),
+        }
+    }
+
     /// Returns the largest number of hits that is admitted at once.
     pub(crate) fn at_once(&self) -> u64 {
         match *self {
@@ -211,7 +234,7 @@ impl CounterBound {
     }
 
     /// Returns the period; of hits in flight, the time for which they are.
-    fn period(&self) -> u64 {
+    pub(crate) fn period(&self) -> u64 {
         match *self {
             Self::Aligned { period, .. }
             | Self::Rolling { period, .. }
@@ -222,11 +245,8 @@ impl CounterBound {
 
     /// Returns the aligned windows in which a call may have been judged; 0 for other bounds.
     pub(crate) fn windows(&self, call: &ObservedCall, skew: u64) -> RangeInclusive<u64> {
-        match *self {
-            Self::Aligned { period, .. } => {
-                let first = window_at(call.begin.saturating_sub(skew), period);
-                first..=window_at(call.charged_by().saturating_add(skew), period)
-            }
+        match self {
+            Self::Aligned { windows, .. } => windows.of_call(call, skew),
             Self::Rolling { .. } | Self::Draining { .. } | Self::InFlight { .. } => 0..=0,
         }
     }
@@ -246,22 +266,18 @@ impl CounterBound {
     pub(crate) fn shows_return(&self, calls: &[ObservedCall], skew: u64) -> bool {
         let denied = calls.iter().filter(|call| call.is_denied());
         let decided = calls.iter().filter(|call| !call.is_unknown());
-        let denied = denied.map(|call| self.window_start(call.end + skew)).min();
-        let decided = decided.map(|call| self.window_start(call.begin.saturating_sub(skew))).max();
-        let returned = denied.map(|denied| denied.saturating_add(self.return_time()));
+        let returned = denied.map(|call| self.returned_by(call.end.saturating_add(skew))).min();
+        let decided = decided.map(|call| call.begin.saturating_sub(skew)).max();
         returned.zip(decided).is_some_and(|(returned, decided)| decided >= returned)
     }
 
-    /// Returns the begin of the aligned window at a time; the time itself for other bounds.
-    fn window_start(&self, time: u64) -> u64 {
-        match *self {
-            Self::Aligned { period, .. } => window_at(time, period).saturating_mul(period),
-            Self::Rolling { .. } | Self::Draining { .. } | Self::InFlight { .. } => time,
+    /// Returns the time by which the hits of a counter that is over its limit have returned.
+    fn returned_by(&self, time: u64) -> u64 {
+        match self {
+            Self::Aligned { windows, .. } => windows.end(windows.index(time)),
+            Self::Rolling { .. } | Self::Draining { .. } | Self::InFlight { .. } => {
+                time.saturating_add(self.return_time())
+            }
         }
     }
-}
-
-/// Returns the index of the aligned window at a time.
-fn window_at(time: u64, period: u64) -> u64 {
-    time.checked_div(period).unwrap_or_default()
 }

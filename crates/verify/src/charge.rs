@@ -7,19 +7,19 @@
 use std::collections::BTreeMap;
 
 use crate::bound::{CounterBound, CounterModel};
-use crate::history::{CallAction, ObservedAnswer, ObservedCall};
+use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
 
 /// Time, in microseconds, within which a service takes back the hits of a request that another
 /// limit denied. It may do so after its answer, if the counters are in different places.
-const TAKE_BACK: u64 = 2_500_000;
+pub(crate) const TAKE_BACK: u64 = 2_500_000;
 
-/// Charges of a draining counter of which each can be lowered exactly; the level of the bucket
-/// before other charges may not be known to the service.
+/// Charges to a draining counter after which a charge can be lowered exactly: the service keeps the
+/// level of the bucket before so many charges.
 const EXACT_CHARGES: usize = 128;
 
 /// The hits of a call, over time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Charge<'a> {
+pub(crate) struct TimedCharge<'a> {
     /// The call that charges.
     pub(crate) call: &'a ObservedCall,
     /// The call that lowers it.
@@ -40,7 +40,7 @@ struct CountedHits {
     most: u64,
 }
 
-impl<'a> Charge<'a> {
+impl<'a> TimedCharge<'a> {
     /// Returns the charge of a call that nothing lowers.
     pub(crate) fn of(call: &'a ObservedCall) -> Self {
         let least = if call.is_admitted() { call.hits } else { 0 };
@@ -89,15 +89,15 @@ impl<'a> Charge<'a> {
         self.ended_by.is_some_and(|end| std::ptr::eq(end, call))
     }
 
-    /// Lowers it by a call that ends its hold.
-    fn end(&mut self, end: &'a ObservedCall, model: &CounterModel, skew: u64) {
+    /// Lowers it by a call that ends its hold in some way.
+    fn end(&mut self, end: &'a ObservedCall, by: HoldEnd, model: &CounterModel, skew: u64) {
         let reserved = self.call.hits;
         let keeps = model.hold.is_some_and(|hold| hold.settle_keeps);
-        let cost = match end.action {
-            _ if model.is_in_flight() => 0,
-            CallAction::Commit { .. } => end.hits,
-            CallAction::Settle { .. } if keeps => reserved,
-            _ => 0,
+        let cost = match by {
+            HoldEnd::Commit | HoldEnd::Cancel | HoldEnd::Settle if model.is_in_flight() => 0,
+            HoldEnd::Commit => end.hits,
+            HoldEnd::Settle if keeps => reserved,
+            HoldEnd::Settle | HoldEnd::Cancel => 0,
         };
         self.ended_by = Some(end);
         self.lowered_from = end.begin;
@@ -106,7 +106,7 @@ impl<'a> Charge<'a> {
         let has_hold = self.call.remaining().is_some() && end.end.saturating_add(skew) < until;
         if has_hold && end.remaining().is_some() {
             self.lowered_by = end.end;
-        } else if matches!(end.action, CallAction::Commit { .. }) && !model.is_in_flight() {
+        } else if by == HoldEnd::Commit && !model.is_in_flight() {
             // The cost of a hold that is not there is charged in addition.
             self.lowered.most = reserved.saturating_add(cost);
         }
@@ -130,20 +130,24 @@ pub(crate) fn charges_of<'a>(
     model: &CounterModel,
     calls: &'a [ObservedCall],
     skew: u64,
-) -> Vec<Charge<'a>> {
-    let mut ends = BTreeMap::<usize, &ObservedCall>::new();
-    for call in calls.iter().rev() {
-        ends.extend(call.action.ended_hold().map(|hold| (hold, call)));
+) -> Vec<TimedCharge<'a>> {
+    let mut ends = BTreeMap::<usize, (&ObservedCall, HoldEnd)>::new();
+    for call in calls {
+        if let CallAction::End { hold, by } = call.action {
+            ends.entry(hold).or_insert((call, by));
+        }
     }
     let charging = calls.iter().filter(|call| call.action.ended_hold().is_none());
-    let mut charges: Vec<Charge<'a>> = charging.map(Charge::of).collect();
+    let mut charges: Vec<TimedCharge<'a>> = charging.map(TimedCharge::of).collect();
     let is_draining =
         model.bounds.iter().any(|bound| matches!(bound, CounterBound::Draining { .. }));
-    let is_exact = !is_draining || charges.len() <= EXACT_CHARGES;
+    let times = is_draining.then(|| ChargeTimes::of(&charges));
     for charge in &mut charges {
-        if let Some(end) = charge.call.action.reserved_hold().and_then(|hold| ends.get(&hold)) {
-            charge.end(end, model, skew);
-            if !is_exact {
+        let end = charge.call.action.reserved_hold().and_then(|hold| ends.get(&hold));
+        if let Some((end, by)) = end {
+            charge.end(end, *by, model, skew);
+            let between = times.as_ref().map(|times| times.between(charge.call, end));
+            if between.is_some_and(|between| between > EXACT_CHARGES) {
                 charge.lowered_by = u64::MAX;
                 charge.lowered.most = charge.lowered.most.max(charge.hits.most);
             }
@@ -152,11 +156,34 @@ pub(crate) fn charges_of<'a>(
             let by = charge.call.end.saturating_add(TAKE_BACK);
             charge.expire(charge.call.begin, by);
         }
-        if let (true, Some(hold)) = (model.is_in_flight(), model.hold) {
+        if let Some(hold) = model.hold.filter(|_| model.is_in_flight()) {
             let from = charge.call.begin.saturating_add(hold.ttl).saturating_sub(skew);
             let by = charge.call.charged_by().saturating_add(hold.ttl).saturating_add(skew);
             charge.expire(from, by);
         }
     }
     charges
+}
+
+/// The times of charges, in order.
+struct ChargeTimes {
+    begins: Vec<u64>,
+    ends: Vec<u64>,
+}
+
+impl ChargeTimes {
+    fn of(charges: &[TimedCharge<'_>]) -> Self {
+        let mut begins: Vec<u64> = charges.iter().map(|charge| charge.call.begin).collect();
+        let mut ends: Vec<u64> = charges.iter().map(|charge| charge.call.charged_by()).collect();
+        begins.sort_unstable();
+        ends.sort_unstable();
+        Self { begins, ends }
+    }
+
+    /// Returns the most charges that can have been made from a reserve to the end of its hold.
+    fn between(&self, reserve: &ObservedCall, end: &ObservedCall) -> usize {
+        let begun = self.begins.partition_point(|begin| *begin <= end.end);
+        let before = self.ends.partition_point(|time| *time < reserve.begin);
+        begun.saturating_sub(before)
+    }
 }

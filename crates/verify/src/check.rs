@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::bound::{CounterBound, CounterModel};
-use crate::charge::{Charge, charges_of};
+use crate::charge::{TimedCharge, charges_of};
 use crate::counted::{PossibleCharge, SortedCharges};
 use crate::denials::unexplained;
 use crate::history::{ObservedAnswer, ObservedCall};
@@ -251,7 +251,7 @@ fn remaining_after(bound: &CounterBound, call: &ObservedCall, used: u64) -> u64 
 fn most_remaining(
     bound: &CounterBound,
     call: &ObservedCall,
-    before: &[Charge<'_>],
+    before: &[TimedCharge<'_>],
     skew: u64,
 ) -> u64 {
     remaining_after(bound, call, bound.least_used(call, before, skew))
@@ -259,22 +259,22 @@ fn most_remaining(
 
 /// Returns the least and the most seconds until a reset, with one second for rounding.
 fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
-    match *bound {
-        CounterBound::Aligned { period, .. } => {
-            let (first, last) = bound.windows(call, skew).into_inner();
-            if first != last {
-                return (0, period.div_ceil(SECOND));
+    match bound {
+        CounterBound::Aligned { windows, .. } => {
+            let of_call = windows.of_call(call, skew);
+            if of_call.start() != of_call.end() {
+                return (0, windows.longest(of_call).div_ceil(SECOND));
             }
-            let end = first.saturating_add(1).saturating_mul(period);
+            let end = windows.end(*of_call.start());
             let least = end.saturating_sub(call.end + skew) / SECOND;
             let most = end.saturating_sub(call.begin.saturating_sub(skew)).div_ceil(SECOND);
             (least.saturating_sub(1), most + 1)
         }
         CounterBound::Rolling { period, grain, .. } => {
-            (0, period.saturating_add(grain).div_ceil(SECOND))
+            (0, period.saturating_add(*grain).div_ceil(SECOND))
         }
         CounterBound::Draining { burst, limit, period } => {
-            let full = burst.saturating_mul(period).checked_div(limit).unwrap_or(u64::MAX);
+            let full = burst.saturating_mul(*period).checked_div(*limit).unwrap_or(u64::MAX);
             (0, full.div_ceil(SECOND) + 1)
         }
         CounterBound::InFlight { ttl, .. } => (0, ttl.saturating_add(skew).div_ceil(SECOND)),

@@ -1,7 +1,7 @@
 //! Hits that count against a call: those that certainly do, and those that may.
 
 use crate::bound::CounterBound;
-use crate::charge::Charge;
+use crate::charge::TimedCharge;
 use crate::history::ObservedCall;
 
 /// A window of a bound, in which a call may have been judged.
@@ -16,20 +16,20 @@ pub(crate) struct Place {
 /// A charge that may have been made.
 #[derive(Clone, Debug)]
 pub(crate) struct PossibleCharge<'a> {
-    charge: Charge<'a>,
+    charge: TimedCharge<'a>,
     /// The windows in which it can have been denied; empty if it was not.
     denied_in: Vec<Place>,
 }
 
 impl<'a> PossibleCharge<'a> {
     /// Returns a charge in any window that the time of its call allows.
-    pub(crate) fn anywhere(charge: Charge<'a>) -> Self {
+    pub(crate) fn anywhere(charge: TimedCharge<'a>) -> Self {
         Self { charge, denied_in: Vec::new() }
     }
 
     /// Returns the charge of a denied call, in one of the windows that can have denied it.
     pub(crate) fn at(call: &'a ObservedCall, denied_in: Vec<Place>) -> Self {
-        Self { charge: Charge::of(call), denied_in }
+        Self { charge: TimedCharge::of(call), denied_in }
     }
 
     /// Returns `false` if it was not made there. A denial by another bound does not say in which
@@ -43,16 +43,16 @@ impl<'a> PossibleCharge<'a> {
 /// Charges to one counter, in the orders in which they are summed up.
 #[derive(Debug)]
 pub(crate) struct SortedCharges<'a> {
-    /// Those that were made, by the begin of their calls.
-    certain: Vec<Charge<'a>>,
-    /// Those that may have been made, by the time by which they were.
+    /// Charges that were made, by the begin of their calls.
+    certain: Vec<TimedCharge<'a>>,
+    /// Charges that may have been made, by the time by which they were.
     possible: Vec<PossibleCharge<'a>>,
 }
 
 impl<'a> SortedCharges<'a> {
     /// Sorts charges that were made, and charges that may have been.
     pub(crate) fn new(
-        certain: impl Iterator<Item = Charge<'a>>,
+        certain: impl Iterator<Item = TimedCharge<'a>>,
         possible: impl Iterator<Item = PossibleCharge<'a>>,
     ) -> Self {
         let mut certain: Vec<_> = certain.collect();
@@ -63,7 +63,7 @@ impl<'a> SortedCharges<'a> {
     }
 
     /// Returns the charges made by calls that ended before a call began, by their begin.
-    pub(crate) fn before(&self, call: &ObservedCall) -> Vec<Charge<'a>> {
+    pub(crate) fn before(&self, call: &ObservedCall) -> Vec<TimedCharge<'a>> {
         self.certain.iter().filter(|other| other.call.end < call.begin).copied().collect()
     }
 }
@@ -108,8 +108,13 @@ impl CounterBound {
 
     /// Returns the smallest number of hits that can have counted, given charges of calls that ended
     /// before the call began, by their begin.
-    pub(crate) fn least_used(&self, call: &ObservedCall, before: &[Charge<'_>], skew: u64) -> u64 {
-        let least = |other: &Charge<'_>| u128::from(other.least_for(call));
+    pub(crate) fn least_used(
+        &self,
+        call: &ObservedCall,
+        before: &[TimedCharge<'_>],
+        skew: u64,
+    ) -> u64 {
+        let least = |other: &TimedCharge<'_>| u128::from(other.least_for(call));
         let parts = match *self {
             Self::Aligned { .. } => {
                 let windows = self.windows(call, skew);
@@ -149,7 +154,7 @@ impl CounterBound {
             other.begin <= call.end && !std::ptr::eq(other, call) && possible.may_be_in(place)
         });
         let earlier = earlier.map(|possible| &possible.charge);
-        let most = |other: &Charge<'_>| u128::from(other.most_for(call));
+        let most = |other: &TimedCharge<'_>| u128::from(other.most_for(call));
         match *self {
             Self::Aligned { .. } => earlier
                 .filter(|other| self.windows(other.call, skew).contains(&place.window))

@@ -4,6 +4,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 
 use crate::bound::CounterModel;
+use crate::charge::TAKE_BACK;
 
 /// Longest period, in microseconds, of which one counter is used for several.
 const MAX_KEPT_PERIOD: u64 = 5_000_000;
@@ -20,8 +21,9 @@ const MAX_WATCHED_PAUSE: u64 = 250_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CountersInUse {
     current: CounterInUse,
-    /// A counter over its limit, which shows when its hits return.
-    watched: Option<WatchedCounter>,
+    /// Counters over their limit: one that shows when its hits return, and one that shared requests
+    /// with other counters, which shows that hits were taken back.
+    watched: [Option<WatchedCounter>; 2],
 }
 
 /// A counter that takes most of the calls, until it is over its limit.
@@ -33,6 +35,8 @@ struct CounterInUse {
     enough: u64,
     /// Time before which it is not replaced.
     until: u64,
+    /// `true` if it shared a request with another counter.
+    is_shared: bool,
 }
 
 /// A counter that takes a call now and then. Times are in microseconds.
@@ -58,9 +62,11 @@ impl CountersInUse {
         new: usize,
         random: &mut StdRng,
     ) -> usize {
-        self.watched = self.watched.filter(|one| now < one.until && one.calls_left > 0);
-        if let Some(watched) = &mut self.watched
-            && now >= watched.next
+        for watched in &mut self.watched {
+            *watched = watched.filter(|one| now < one.until && one.calls_left > 0);
+        }
+        let due = self.watched.iter_mut().flatten().find(|one| now >= one.next);
+        if let Some(watched) = due
             && random.random_ratio(1, 4)
         {
             watched.next = now.saturating_add(watched.pause);
@@ -70,8 +76,10 @@ impl CountersInUse {
         let current = &mut self.current;
         let is_done = current.calls >= current.enough && now >= current.until;
         if is_done || current.calls >= COUNTER_CALLS {
-            if self.watched.is_none() && current.enough > 0 {
-                self.watched = Some(WatchedCounter::new(current, model, now));
+            let [alone, shared] = &mut self.watched;
+            let watched = if current.is_shared { shared } else { alone };
+            if watched.is_none() && current.enough > 0 {
+                *watched = Some(WatchedCounter::new(current, model, now));
             }
             // Twice the limit, so that it is reached and denials follow. Some counters of a short
             // period are used for several, in which their hits must return.
@@ -82,10 +90,16 @@ impl CountersInUse {
                 calls: 0,
                 enough: model.calls_enough(),
                 until: if is_kept { now + period * 3 } else { 0 },
+                is_shared: false,
             };
         }
         current.calls += 1;
         current.counter
+    }
+
+    /// Notes that the latest counter shares a request with another one.
+    pub(crate) fn share(&mut self) {
+        self.current.is_shared = true;
     }
 }
 
@@ -98,12 +112,14 @@ impl WatchedCounter {
         } else {
             (model.period() / WATCHED_CALLS).min(MAX_WATCHED_PAUSE)
         };
+        let watched_for =
+            if counter.is_shared { TAKE_BACK.saturating_mul(2) } else { longest.saturating_mul(3) };
         Self {
             counter: counter.counter,
             calls_left: COUNTER_CALLS.saturating_sub(counter.calls),
             pause,
             next: now.saturating_add(pause),
-            until: now.saturating_add(longest.saturating_mul(3)),
+            until: now.saturating_add(watched_for),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use crate::bound::CounterBound;
-use crate::charge::Charge;
+use crate::charge::TimedCharge;
 use crate::history::ObservedCall;
 
 /// Most aligned windows that are examined as one.
@@ -14,7 +14,7 @@ const MAX_JOINT: u64 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Excess<'a> {
     /// The charges, and the hits of each that certainly count.
-    charges: Vec<(Charge<'a>, u64)>,
+    charges: Vec<(TimedCharge<'a>, u64)>,
     /// A time at which they do.
     time: u64,
     /// Hits that the bound allows them at most.
@@ -34,7 +34,7 @@ impl<'a> Excess<'a> {
 
     /// Returns the fewest of these charges, whose calls have ended by a time, that have more hits
     /// at that time than allowed.
-    fn fewest(charges: &[&Charge<'a>], time: u64, allowed: u64) -> Option<Self> {
+    fn fewest(charges: &[&TimedCharge<'a>], time: u64, allowed: u64) -> Option<Self> {
         let ended = charges.iter().filter(|charge| charge.call.end <= time);
         let mut counted: Vec<_> = ended.map(|charge| (**charge, charge.least_at(time))).collect();
         counted.sort_by_key(|(_, hits)| Reverse(*hits));
@@ -50,20 +50,20 @@ impl<'a> Excess<'a> {
 
 impl CounterBound {
     /// Returns the fewest admitted calls that no instants of judgement explain.
-    pub(crate) fn excess<'a>(&self, charges: &[Charge<'a>], skew: u64) -> Option<Excess<'a>> {
-        let mut admitted: Vec<&Charge<'a>> =
+    pub(crate) fn excess<'a>(&self, charges: &[TimedCharge<'a>], skew: u64) -> Option<Excess<'a>> {
+        let mut admitted: Vec<&TimedCharge<'a>> =
             charges.iter().filter(|charge| charge.call.is_admitted()).collect();
         admitted.sort_by_key(|charge| charge.call.end);
         let found = match *self {
             Self::Aligned { limit, .. } => self.aligned(&admitted, limit, skew),
             Self::InFlight { limit, .. } => at_once(&admitted, |_| limit).into_iter().collect(),
-            Self::Rolling { .. } | Self::Draining { .. } => self.from_each(&admitted, skew),
+            Self::Rolling { .. } | Self::Draining { .. } => self.after_each(&admitted, skew),
         };
         found.into_iter().min_by_key(|excess| excess.charges.len())
     }
 
-    fn aligned<'a>(&self, admitted: &[&Charge<'a>], limit: u64, skew: u64) -> Vec<Excess<'a>> {
-        let mut groups = BTreeMap::<(u64, u64), Vec<&Charge<'a>>>::new();
+    fn aligned<'a>(&self, admitted: &[&TimedCharge<'a>], limit: u64, skew: u64) -> Vec<Excess<'a>> {
+        let mut groups = BTreeMap::<(u64, u64), Vec<&TimedCharge<'a>>>::new();
         for charge in admitted {
             groups.entry(self.windows(charge.call, skew).into_inner()).or_default().push(*charge);
         }
@@ -85,13 +85,13 @@ impl CounterBound {
     }
 
     /// Examines the calls since each of them.
-    fn from_each<'a>(&self, admitted: &[&Charge<'a>], skew: u64) -> Vec<Excess<'a>> {
+    fn after_each<'a>(&self, admitted: &[&TimedCharge<'a>], skew: u64) -> Vec<Excess<'a>> {
         let mut found = Vec::new();
         for start in admitted {
             let begin = start.call.begin;
             let until = match *self {
                 Self::Rolling { period, .. } => begin.saturating_add(period).saturating_sub(skew),
-                _ => u64::MAX,
+                Self::Aligned { .. } | Self::Draining { .. } | Self::InFlight { .. } => u64::MAX,
             };
             let mut members = admitted.to_vec();
             members.retain(|charge| charge.call.begin >= begin && charge.call.end < until);
@@ -119,7 +119,7 @@ impl CounterBound {
 
 /// Returns the fewest of these charges that together have more hits than allowed when one of their
 /// calls ends. They are in the order of these ends.
-fn at_once<'a>(charges: &[&Charge<'a>], allowed: impl Fn(u64) -> u64) -> Option<Excess<'a>> {
+fn at_once<'a>(charges: &[&TimedCharge<'a>], allowed: impl Fn(u64) -> u64) -> Option<Excess<'a>> {
     let mut sum = 0_u64;
     let mut lowerings = BinaryHeap::new();
     let mut first = None;

@@ -36,21 +36,25 @@ pub enum CallAction {
         /// Number of the hold.
         hold: usize,
     },
-    /// Ends a hold with its cost: the other hits return.
-    Commit {
+    /// Ends a hold.
+    End {
         /// Number of the hold.
         hold: usize,
+        /// The way in which it ends.
+        by: HoldEnd,
     },
-    /// Ends a hold: its hits return.
-    Cancel {
-        /// Number of the hold.
-        hold: usize,
-    },
-    /// Ends a hold, as the rule has it.
-    Settle {
-        /// Number of the hold.
-        hold: usize,
-    },
+}
+
+/// The way in which a hold ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldEnd {
+    /// With its cost: the other hits return.
+    Commit,
+    /// Its hits return.
+    Cancel,
+    /// As the rule has it.
+    Settle,
 }
 
 /// The answer to a call.
@@ -93,7 +97,7 @@ impl CallAction {
     /// Returns the hold that the request ends.
     pub fn ended_hold(self) -> Option<usize> {
         match self {
-            Self::Commit { hold } | Self::Cancel { hold } | Self::Settle { hold } => Some(hold),
+            Self::End { hold, .. } => Some(hold),
             Self::Charge | Self::Reserve { .. } => None,
         }
     }
@@ -102,7 +106,7 @@ impl CallAction {
     pub fn reserved_hold(self) -> Option<usize> {
         match self {
             Self::Reserve { hold } => Some(hold),
-            _ => None,
+            Self::Charge | Self::End { .. } => None,
         }
     }
 }
@@ -129,7 +133,10 @@ impl ObservedCall {
         match self.answer {
             ObservedAnswer::Admitted { remaining, .. }
             | ObservedAnswer::Ended { remaining, .. } => remaining,
-            _ => None,
+            ObservedAnswer::Denied { .. }
+            | ObservedAnswer::DeniedByOther
+            | ObservedAnswer::Failed { .. }
+            | ObservedAnswer::Late => None,
         }
     }
 
@@ -139,7 +146,9 @@ impl ObservedCall {
             ObservedAnswer::Admitted { reset, .. }
             | ObservedAnswer::Denied { reset, .. }
             | ObservedAnswer::Ended { reset, .. } => reset,
-            _ => None,
+            ObservedAnswer::DeniedByOther
+            | ObservedAnswer::Failed { .. }
+            | ObservedAnswer::Late => None,
         }
     }
 

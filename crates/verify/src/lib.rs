@@ -13,12 +13,15 @@
 //! |---|---|
 //! | [`rules`] | the rules that can be verified, and requests that match them |
 //! | `counters` | the counters that these requests use |
+//! | `open_holds` | holds that a run can end |
 //! | [`service`] | the service, as its clients see it |
 //! | `requests` | the next request, and the record of its answer |
 //! | [`workload`] | the requests of a run |
 //! | [`run`] | a run: its rules, counters and calls |
 //! | [`history`] | calls and answers |
+//! | `clock` | the clock of this machine |
 //! | `charge` | the hits of a call over time |
+//! | `windows` | windows of a period or a calendar |
 //! | `bound` | limits as bounds on histories |
 //! | `excess` | admitted calls that exceed a bound |
 //! | `counted` | hits that count against a call |
@@ -29,16 +32,19 @@
 mod bound;
 mod charge;
 pub mod check;
+mod clock;
 mod counted;
 mod counters;
 mod denials;
 mod excess;
 pub mod history;
+mod open_holds;
 mod requests;
 pub mod rules;
 pub mod run;
 pub mod service;
 pub mod verdict;
+mod windows;
 pub mod workload;
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! The next request of a run, and the record of its answer.
 
 use rand::Rng as _;
-use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
 
-use crate::history::{CallAction, ObservedAnswer, ObservedCall};
+use crate::counters::CountersInUse;
+use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
+use crate::open_holds::HoldToEnd;
 use crate::run::{VerifiedCounter, VerifyRun};
 use crate::service::{DescriptorDecision, ServiceDecision, VerifyRequest};
 
-/// Most holds of a rule that are ended later; others end by themselves.
-const MAX_OPEN: usize = 64;
+const SECOND: u64 = 1_000_000;
 
 /// A request that is under way.
 #[derive(Clone, Debug)]
@@ -20,34 +21,6 @@ pub(crate) struct SentRequest {
     action: CallAction,
     hits: u64,
     begin: u64,
-}
-
-/// Holds of a rule that were admitted and have not ended.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OpenHolds(Vec<OpenHold>);
-
-/// A hold that was admitted and has not ended.
-#[derive(Clone, Debug)]
-struct OpenHold {
-    hold: usize,
-    counters: Vec<usize>,
-    hits: u64,
-    /// Time from which it is not ended: it may have ended by itself before the request arrives.
-    until: u64,
-}
-
-impl OpenHolds {
-    fn add(&mut self, hold: OpenHold) {
-        if self.0.len() >= MAX_OPEN {
-            self.0.remove(0);
-        }
-        self.0.push(hold);
-    }
-
-    fn take(&mut self, now: u64, random: &mut StdRng) -> Option<OpenHold> {
-        self.0.retain(|hold| now < hold.until);
-        (!self.0.is_empty()).then(|| self.0.swap_remove(random.random_range(0..self.0.len())))
-    }
 }
 
 impl VerifyRun {
@@ -78,13 +51,14 @@ impl VerifyRun {
         if !self.random.random_ratio(1, 3) {
             return None;
         }
-        let OpenHold { hold, counters, hits, .. } =
+        let HoldToEnd { hold, counters, hits, .. } =
             self.open.get_mut(rule)?.take(begin, &mut self.random)?;
-        let (action, hits) = match self.random.random_range(0..4) {
-            0 => (CallAction::Cancel { hold }, 0),
-            1 => (CallAction::Settle { hold }, 0),
-            _ => (CallAction::Commit { hold }, self.random.random_range(0..=hits)),
+        let (by, hits) = match self.random.random_range(0..4) {
+            0 => (HoldEnd::Cancel, 0),
+            1 => (HoldEnd::Settle, 0),
+            _ => (HoldEnd::Commit, self.random.random_range(0..=hits)),
         };
+        let action = CallAction::End { hold, by };
         Some(SentRequest { rule, counters, action, hits, begin })
     }
 
@@ -104,8 +78,32 @@ impl VerifyRun {
         } else {
             CallAction::Charge
         };
-        counters.truncate(MAX_OPEN);
+        if let Some(other) = self.companion(rule, begin) {
+            counters.extend(self.counter_of(other, begin));
+            for shared in [rule, other] {
+                self.in_use.get_mut(shared).into_iter().for_each(CountersInUse::share);
+            }
+        }
         SentRequest { rule, counters, action, hits, begin }
+    }
+
+    /// Returns another rule of the same domain, for half of the requests of every fifth second: one
+    /// with holds as well, or none.
+    ///
+    /// In between, no request is denied by another limit: such a request may have been charged,
+    /// which explains many answers.
+    fn companion(&mut self, index: usize, now: u64) -> Option<usize> {
+        let seconds = now.saturating_sub(self.epoch) / SECOND;
+        if seconds % 5 != 1 || self.random.random() {
+            return None;
+        }
+        let rule = self.rules.get(index)?;
+        let others = self.rules.iter().enumerate().filter(|(other, of)| {
+            let is_alike = of.model.hold.is_some() == rule.model.hold.is_some();
+            *other != index && is_alike && of.domain() == rule.domain()
+        });
+        let others: Vec<usize> = others.map(|(other, _)| other).collect();
+        others.choose(&mut self.random).copied()
     }
 
     /// Returns the counter of a rule for the next call.
@@ -144,7 +142,7 @@ impl VerifyRun {
             let until = sent.begin.saturating_add(ttl.unwrap_or_default() / 2);
             let counters = sent.counters.clone();
             if let Some(open) = self.open.get_mut(sent.rule) {
-                open.add(OpenHold { hold, counters, hits: sent.hits, until });
+                open.add(HoldToEnd { hold, counters, hits: sent.hits, until });
             }
         }
     }

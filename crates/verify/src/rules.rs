@@ -2,9 +2,10 @@
 
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::descriptor;
-use tollgate_policy::{Imposes, PolicySet, Rule};
+use tollgate_policy::{Imposes, LeaseHolder, PolicySet, Rule};
 
-use crate::bound::{CounterModel, NotVerifiable};
+use crate::bound::{CounterBound, CounterModel, NotVerifiable};
+use crate::clock::epoch_micros;
 use crate::service::VerifyRequest;
 
 /// Length of the shortest period that is verified, in skews: with less, hardly any calls must have
@@ -27,12 +28,18 @@ pub struct VerifiedRule {
 }
 
 impl VerifiedRule {
-    fn of(rule: &Rule, policies: &PolicySet, skew: u64) -> Result<Option<Self>, NotVerifiable> {
+    fn of(
+        rule: &Rule,
+        policies: &PolicySet,
+        skew: u64,
+        now: u64,
+    ) -> Result<Option<Self>, NotVerifiable> {
         let Imposes::Limit(limit) = rule.imposes() else { return Ok(None) };
         if rule.shadow_mode() || rule.quota_mode() {
             return Err(NotVerifiable::DeniesNothing);
         }
-        let model = CounterModel::of(limit, rule.lease().is_some())?;
+        let lease = rule.lease_for(LeaseHolder::Process).map(|lease| lease.ttl.get());
+        let model = CounterModel::of(limit, lease, now)?;
         let steps = rule.path().split(" > ").map(|step| match step.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (step.to_owned(), None),
@@ -45,7 +52,8 @@ impl VerifiedRule {
             limit.windows().iter().map(|window| (window.limit(), window.period())).collect();
         windows
             .extend(limit.in_flight().zip(limit.hold()).map(|(amount, hold)| (amount, hold.ttl)));
-        let shortest = windows.iter().map(|(_, period)| period.get()).min();
+        // A lease shortens the period in which hits are compared.
+        let shortest = model.bounds.iter().map(CounterBound::period).min();
         let made = Self {
             domain: rule.domain().to_owned(),
             path: rule.path().to_owned(),
@@ -109,10 +117,19 @@ impl VerifiedRule {
 
 /// Returns the rules that can be verified with a skew in milliseconds, and why others cannot.
 pub fn rules_of(policies: &PolicySet, skew: u64) -> (Vec<VerifiedRule>, Vec<String>) {
+    rules_at(policies, skew, epoch_micros())
+}
+
+/// Returns the same for a run that begins at a time.
+pub(crate) fn rules_at(
+    policies: &PolicySet,
+    skew: u64,
+    now: u64,
+) -> (Vec<VerifiedRule>, Vec<String>) {
     let mut rules = Vec::new();
     let mut skipped = Vec::new();
     for rule in policies.rules() {
-        match VerifiedRule::of(rule, policies, skew) {
+        match VerifiedRule::of(rule, policies, skew, now) {
             Ok(verified) => rules.extend(verified),
             Err(reason) => skipped.push(format!("{} {}: {reason}", rule.domain(), rule.path())),
         }

@@ -10,9 +10,10 @@ use tollgate_core::algorithm::time::Micros;
 
 use crate::bound::CounterBound;
 use crate::check::{CheckedProperty, Checker};
+use crate::clock::epoch_micros;
 use crate::counters::CountersInUse;
 use crate::history::ObservedCall;
-use crate::requests::OpenHolds;
+use crate::open_holds::HoldsToEnd;
 use crate::rules::VerifiedRule;
 use crate::service::{LimitStatus, VerifiedService};
 use crate::verdict::RunConditions;
@@ -51,7 +52,7 @@ pub struct VerifyRun {
     /// Counters in use of each rule.
     pub(crate) in_use: Vec<CountersInUse>,
     /// Holds of each rule that can be ended.
-    pub(crate) open: Vec<OpenHolds>,
+    pub(crate) open: Vec<HoldsToEnd>,
     /// Holds so far.
     pub(crate) holds: usize,
     /// Prefix of the IDs of holds.
@@ -99,7 +100,7 @@ impl VerifyRun {
     pub fn new(rules: Vec<VerifiedRule>, skipped: Vec<String>) -> Self {
         Self {
             in_use: vec![CountersInUse::default(); rules.len()],
-            open: vec![OpenHolds::default(); rules.len()],
+            open: vec![HoldsToEnd::default(); rules.len()],
             holds: 0,
             hold_prefix: rand::random(),
             requests: 0,
@@ -276,9 +277,12 @@ impl VerifiedRule {
         if is_reported {
             return None;
         }
-        let windows = self.windows.iter().map(|(amount, of)| match self.model.is_in_flight() {
-            true => format!("{amount} in flight"),
-            false => format!("{amount} per {of}"),
+        let windows = self.windows.iter().map(|(amount, of)| {
+            if self.model.is_in_flight() {
+                format!("{amount} in flight")
+            } else {
+                format!("{amount} per {of}")
+            }
         });
         Some(format!(
             "reports a limit of {amount}{} for {}, the policy has {}",
@@ -287,8 +291,4 @@ impl VerifiedRule {
             windows.collect::<Vec<_>>().join(" and "),
         ))
     }
-}
-
-pub(crate) fn epoch_micros() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()
 }

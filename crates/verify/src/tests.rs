@@ -9,12 +9,14 @@ use crate::bound::{CounterBound, CounterModel};
 use crate::check::{CheckedProperty, Checker, PropertyResult};
 use crate::history::{CallAction, ObservedAnswer, ObservedCall};
 use crate::verdict::{MissingEvidence, PropertyVerdict, RunConditions, verdict};
+use crate::windows::AlignedWindows;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_000_000 * SECOND;
 
 fn call(begin: u64, end: u64, hits: u64, answer: ObservedAnswer) -> ObservedCall {
-    let (begin, end) = (START + begin, START + end);
+    let begin = START + begin;
+    let end = START + end;
     let action = CallAction::Charge;
     ObservedCall { counter: 0, request: 0, target: 0, action, hits, begin, end, answer }
 }
@@ -27,13 +29,22 @@ fn denied(begin: u64) -> ObservedCall {
     call(begin, begin + 10, 1, ObservedAnswer::Denied { remaining: Some(0), reset: None })
 }
 
-fn model(bound: CounterBound) -> CounterModel {
-    CounterModel { bounds: vec![bound], charges_denied: false, is_leased: false, hold: None }
+fn model(bound: &CounterBound) -> CounterModel {
+    CounterModel {
+        bounds: vec![bound.clone()],
+        charges_denied: false,
+        is_leased: false,
+        hold: None,
+    }
+}
+
+fn aligned(limit: u64, period: u64) -> CounterBound {
+    CounterBound::Aligned { limit, period, windows: AlignedWindows::Every(period) }
 }
 
 fn bounds() -> [CounterBound; 3] {
     [
-        CounterBound::Aligned { limit: 2, period: 10 * SECOND },
+        aligned(2, 10 * SECOND),
         CounterBound::Rolling { limit: 2, period: 10 * SECOND, grain: 0 },
         CounterBound::Draining { burst: 2, limit: 2, period: 10 * SECOND },
     ]
@@ -47,7 +58,7 @@ fn check(model: &CounterModel, calls: &[ObservedCall], skew: u64) -> Vec<Propert
     results.cloned().collect()
 }
 
-fn violated(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
+fn violated(bound: &CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
     check(&model(bound), calls, 0).into_iter().map(|found| found.property).collect()
 }
 
@@ -55,8 +66,8 @@ fn violated(bound: CounterBound, calls: &[ObservedCall]) -> Vec<CheckedProperty>
 fn an_answer_without_remaining_hits_may_not_have_been_charged() {
     let free = call(20, 30, 1, ObservedAnswer::Admitted { remaining: None, reset: None });
     for bound in bounds() {
-        assert_eq!(violated(bound, &[free.clone(), admitted(40, 1)]), []);
-        assert_eq!(violated(bound, &[free.clone(), admitted(40, 0)]), []);
+        assert_eq!(violated(&bound, &[free.clone(), admitted(40, 1)]), []);
+        assert_eq!(violated(&bound, &[free.clone(), admitted(40, 0)]), []);
     }
 }
 
@@ -65,11 +76,11 @@ fn hits_past_the_limit_are_found_with_the_fewest_calls() {
     for bound in bounds() {
         let mut calls = [20, 40, 60, 80, 100].map(|begin| admitted(begin, 0));
         calls[0] = admitted(20, 1);
-        let found = check(&model(bound), &calls, 0);
+        let found = check(&model(&bound), &calls, 0);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].property, CheckedProperty::NeverOver);
         assert_eq!(found[0].example.as_ref().unwrap().calls.len(), 3);
-        assert_eq!(violated(bound, &calls[..2]), []);
+        assert_eq!(violated(&bound, &calls[..2]), []);
     }
 }
 
@@ -79,7 +90,7 @@ fn a_call_on_a_boundary_may_belong_to_either_window() {
     let calls = [admitted(20, 1), admitted(40, 0)];
     let answer = ObservedAnswer::Admitted { remaining: Some(0), reset: None };
     let straddling = call(60, 10 * SECOND + 5, 1, answer);
-    assert_eq!(violated(aligned, &[&calls[..], &[straddling]].concat()), []);
+    assert_eq!(violated(&aligned, &[&calls[..], &[straddling]].concat()), []);
 }
 
 #[test]
@@ -87,24 +98,24 @@ fn hits_admitted_without_a_limit_in_the_status_count() {
     for bound in bounds() {
         let answer = ObservedAnswer::Admitted { remaining: None, reset: None };
         let calls = [20, 40, 60].map(|begin| call(begin, begin + 10, 1, answer.clone()));
-        assert_eq!(violated(bound, &calls), [CheckedProperty::NeverOver]);
+        assert_eq!(violated(&bound, &calls), [CheckedProperty::NeverOver]);
     }
 }
 
 #[test]
 fn a_denial_without_cause_is_found() {
     for bound in bounds() {
-        assert_eq!(violated(bound, &[denied(20)]), [CheckedProperty::NoUnjustifiedDenial]);
-        assert_eq!(violated(bound, &[admitted(20, 1), admitted(40, 0), denied(60)]), []);
+        assert_eq!(violated(&bound, &[denied(20)]), [CheckedProperty::NoUnjustifiedDenial]);
+        assert_eq!(violated(&bound, &[admitted(20, 1), admitted(40, 0), denied(60)]), []);
         let unknown = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
-        assert_eq!(violated(bound, &[unknown, denied(60)]), []);
+        assert_eq!(violated(&bound, &[unknown, denied(60)]), []);
     }
 }
 
 #[test]
 fn denials_do_not_explain_each_other() {
     let [aligned, ..] = bounds();
-    let model = CounterModel { charges_denied: true, ..model(aligned) };
+    let model = CounterModel { charges_denied: true, ..model(&aligned) };
     let found = check(&model, &[denied(20), denied(20), denied(20)], 0);
     assert_eq!(found[0].contradictions, 3);
 }
@@ -112,19 +123,19 @@ fn denials_do_not_explain_each_other() {
 #[test]
 fn more_remaining_than_possible_is_found() {
     for bound in bounds() {
-        assert_eq!(violated(bound, &[admitted(20, 1), admitted(40, 0)]), []);
-        let found = violated(bound, &[admitted(20, 1), admitted(40, 1)]);
+        assert_eq!(violated(&bound, &[admitted(20, 1), admitted(40, 0)]), []);
+        let found = violated(&bound, &[admitted(20, 1), admitted(40, 1)]);
         assert_eq!(found, [CheckedProperty::RemainingAccurate]);
-        assert_eq!(violated(bound, &[admitted(20, 2)]), [CheckedProperty::RemainingAccurate]);
+        assert_eq!(violated(&bound, &[admitted(20, 2)]), [CheckedProperty::RemainingAccurate]);
     }
 }
 
 #[test]
 fn fewer_remaining_than_possible_is_found_and_an_unknown_call_explains_it() {
     for bound in bounds() {
-        assert_eq!(violated(bound, &[admitted(20, 0)]), [CheckedProperty::RemainingAccurate]);
+        assert_eq!(violated(&bound, &[admitted(20, 0)]), [CheckedProperty::RemainingAccurate]);
         let late = call(0, 10, 1, ObservedAnswer::Late);
-        assert_eq!(violated(bound, &[late, admitted(20, 0)]), [CheckedProperty::AnsweredInTime]);
+        assert_eq!(violated(&bound, &[late, admitted(20, 0)]), [CheckedProperty::AnsweredInTime]);
     }
 }
 
@@ -132,7 +143,7 @@ fn fewer_remaining_than_possible_is_found_and_an_unknown_call_explains_it() {
 fn a_call_without_an_answer_may_be_charged_much_later() {
     for bound in bounds() {
         let lost = call(0, 10, 2, ObservedAnswer::Failed { error: String::new() });
-        assert_eq!(violated(bound, &[lost, denied(35 * SECOND)]), []);
+        assert_eq!(violated(&bound, &[lost, denied(35 * SECOND)]), []);
     }
 }
 
@@ -142,8 +153,8 @@ fn a_reset_that_the_window_cannot_have_is_found() {
         let at = |reset| {
             call(0, 10, 1, ObservedAnswer::Admitted { remaining: Some(1), reset: Some(reset) })
         };
-        assert_eq!(violated(bound, &[at(10)]), []);
-        assert_eq!(violated(bound, &[at(60)]), [CheckedProperty::ResetAccurate]);
+        assert_eq!(violated(&bound, &[at(10)]), []);
+        assert_eq!(violated(&bound, &[at(60)]), [CheckedProperty::ResetAccurate]);
     }
 }
 
@@ -151,7 +162,7 @@ fn a_reset_that_the_window_cannot_have_is_found() {
 fn a_call_without_an_answer_is_found() {
     let [aligned, ..] = bounds();
     let late = call(0, SECOND, 1, ObservedAnswer::Late);
-    assert_eq!(violated(aligned, &[late]), [CheckedProperty::AnsweredInTime]);
+    assert_eq!(violated(&aligned, &[late]), [CheckedProperty::AnsweredInTime]);
 }
 
 #[test]
@@ -159,7 +170,7 @@ fn a_property_is_only_held_if_something_could_have_contradicted_it() {
     let [aligned, ..] = bounds();
     let verdicts = |calls: &[ObservedCall], change: &dyn Fn(&mut RunConditions)| {
         let mut checker = Checker::new(0);
-        checker.examine(&model(aligned), calls);
+        checker.examine(&model(&aligned), calls);
         let mut run = RunConditions {
             calls: calls.len(),
             unknown: calls.iter().filter(|call| call.is_unknown()).count(),

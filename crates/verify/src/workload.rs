@@ -10,8 +10,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::epoch_micros;
 use crate::requests::SentAnswer;
-use crate::run::{STILL_RUNNING, VerifyRun, epoch_micros};
+use crate::run::{STILL_RUNNING, VerifyRun};
 use crate::service::VerifiedService;
 
 /// Interval at which the clock and the disturbances are checked.

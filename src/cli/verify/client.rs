@@ -10,7 +10,7 @@ use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::grpc::units::UNITS;
-use crate::verify::history::CallAction;
+use crate::verify::history::{CallAction, HoldEnd};
 use crate::verify::service::{
     DescriptorDecision, LimitStatus, ServiceDecision, VerifiedService, VerifyRequest,
 };
@@ -24,11 +24,9 @@ impl VerifiedService for RateLimitClient {
         deadline: Duration,
     ) -> Result<ServiceDecision, ClientError> {
         let VerifyRequest { domain, mut descriptors, action, hits, hold: id } = request;
-        let hits_addend = match action {
-            CallAction::Charge => Some(hits),
-            _ => None,
-        };
-        if let CallAction::Settle { .. } = action {
+        let hits_addend = (action == CallAction::Charge).then_some(hits);
+        let is_settle = matches!(action, CallAction::End { by: HoldEnd::Settle, .. });
+        if is_settle {
             for entries in &mut descriptors {
                 entries.push((SETTLE.to_owned(), id.clone()));
             }
@@ -38,7 +36,7 @@ impl VerifiedService for RateLimitClient {
         // The hits of a run are few.
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         let message = match action {
-            CallAction::Charge | CallAction::Settle { .. } => {
+            CallAction::Charge | CallAction::End { by: HoldEnd::Settle, .. } => {
                 let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
                 let response = self.should_rate_limit_within(request, deadline).await?;
                 return Ok((&response).into());
@@ -46,10 +44,10 @@ impl VerifiedService for RateLimitClient {
             CallAction::Reserve { .. } => {
                 HoldMessage::Reserve(ReserveRequest { domain, descriptors, id, hits, ttl: None })
             }
-            CallAction::Commit { .. } => {
+            CallAction::End { by: HoldEnd::Commit, .. } => {
                 HoldMessage::Commit(CommitRequest { domain, descriptors, id, hits })
             }
-            CallAction::Cancel { .. } => {
+            CallAction::End { by: HoldEnd::Cancel, .. } => {
                 HoldMessage::Cancel(CancelRequest { domain, descriptors, id })
             }
         };

@@ -11,7 +11,7 @@ use crate::cli::output::seconds_text;
 use crate::cli::table;
 use crate::printable::counted;
 use crate::verify::check::{CheckedProperty, Contradiction, PropertyResult};
-use crate::verify::history::{CallAction, ObservedAnswer, ObservedCall};
+use crate::verify::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
 use crate::verify::run::{STILL_RUNNING, VerifyRun};
 use crate::verify::verdict::{PropertyVerdict, RunConditions, verdict};
 
@@ -309,9 +309,9 @@ fn action_text(action: CallAction) -> String {
     match action {
         CallAction::Charge => "charge".to_owned(),
         CallAction::Reserve { hold } => format!("reserve {hold}"),
-        CallAction::Commit { hold } => format!("commit {hold}"),
-        CallAction::Cancel { hold } => format!("cancel {hold}"),
-        CallAction::Settle { hold } => format!("settle {hold}"),
+        CallAction::End { hold, by: HoldEnd::Commit } => format!("commit {hold}"),
+        CallAction::End { hold, by: HoldEnd::Cancel } => format!("cancel {hold}"),
+        CallAction::End { hold, by: HoldEnd::Settle } => format!("settle {hold}"),
     }
 }
 

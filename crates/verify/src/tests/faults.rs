@@ -4,15 +4,18 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::simulation::{Fault, SKEW, Simulation, found_after};
+use super::simulation::{Fault, SKEW, SimulatedRun, found_after};
 use crate::check::CheckedProperty;
 
 /// Histories of a service without a fault, unless the variable has another number; and for one run
 /// of each service with a fault.
-const HISTORIES: u64 = 100;
+const HISTORIES: u64 = 50;
 const HISTORIES_VARIABLE: &str = "TOLLGATE_VERIFY_HISTORIES";
 const HISTORIES_PER_RUN: u64 = 50;
-const MAX_RUNS: u64 = 20;
+const MAX_RUNS: u64 = 10;
+
+/// Threads that check histories.
+const THREADS: u64 = 4;
 
 const WINDOWS: &str = "domain: check
 descriptors:
@@ -33,6 +36,15 @@ descriptors:
       { algorithm: token_bucket, unit: minute, requests_per_unit: 100, hold: { ttl: 10m, on_settle: release } }
 ";
 
+const SEVERAL: &str = "domain: check
+defaults: { charge: admitted }
+descriptors:
+  - key: second
+    rate_limit: { unit: second, requests_per_unit: 20 }
+  - key: minute
+    rate_limit: { unit: minute, requests_per_unit: 100 }
+";
+
 const PERMITS: &str = "domain: check
 descriptors:
   - key: permits
@@ -40,7 +52,7 @@ descriptors:
 ";
 
 /// Options of limits that can be verified, each with an amount in the place of `N`.
-const LIMITS: [&str; 16] = [
+const LIMITS: [&str; 18] = [
     "requests_per_unit: N, unit: second, charge: always",
     "requests_per_unit: N, unit: 3s, charge: admitted",
     "requests_per_unit: N, unit: hour, charge: blamed",
@@ -50,6 +62,8 @@ const LIMITS: [&str; 16] = [
     "requests_per_unit: N, unit: 3s, algorithm: gcra, burst: 7",
     "requests_per_unit: N, unit: second, algorithm: token_bucket",
     "requests_per_unit: N, unit: day, algorithm: gcra",
+    "requests_per_unit: N, unit: day, calendar: true, time_zone: Asia/Tokyo",
+    "requests_per_unit: N, unit: month, calendar: true, hold: { ttl: 2s }",
     "requests_per_unit: N, unit: 2s, hold: { ttl: 2s }",
     "requests_per_unit: N, unit: hour, algorithm: sliding_window, hold: { ttl: 1m }",
     "requests_per_unit: N, unit: 3s, algorithm: sliding_log, hold: { ttl: 1s, on_settle: release }",
@@ -60,31 +74,37 @@ const LIMITS: [&str; 16] = [
 ];
 
 /// Returns a run of at most so many calls against a service with a fault.
-fn simulation((policy, fault): (&str, Fault), clients: usize, calls: u64, seed: u64) -> Simulation {
+fn simulation(
+    (policy, fault): (&str, Fault),
+    clients: usize,
+    calls: u64,
+    seed: u64,
+) -> SimulatedRun {
     let policy = policy.to_owned();
     let rate = 500;
     let seconds = calls / u64::from(rate);
-    Simulation { policy, fault, seed, clients, rate, seconds, apart: 0, lost: 0 }
+    SimulatedRun { policy, fault, seed, clients, rate, seconds, apart: 0, lost: 0 }
 }
 
 /// Returns a run against a service that keeps its limits, whose replicas have clocks that differ,
 /// and of which requests and answers are lost.
-fn without_fault(seed: u64) -> Simulation {
+fn without_fault(seed: u64) -> SimulatedRun {
     let mut random = StdRng::seed_from_u64(seed);
     let mut policy = "domain: check\ndescriptors:\n".to_owned();
     for number in 0..random.random_range(1..4) {
         let options = LIMITS.choose(&mut random).unwrap();
-        let amount = random.random_range(1..20);
+        let most = *[20, 20, 80].choose(&mut random).unwrap();
+        let amount = random.random_range(1..most);
         let options = options.replace('N', &amount.to_string());
         policy += &format!("  - key: key{number}\n    rate_limit: {{ {options} }}\n");
     }
-    Simulation {
+    SimulatedRun {
         policy,
         fault: Fault::None,
         seed,
         clients: random.random_range(1..32),
         rate: random.random_range(20..300),
-        seconds: random.random_range(1..6),
+        seconds: random.random_range(1..8),
         apart: random.random_range(0..=SKEW * 1000),
         lost: *[0, 20, 100].choose(&mut random).unwrap(),
     }
@@ -98,23 +118,33 @@ fn histories() -> u64 {
 #[test]
 fn histories_of_a_service_that_keeps_its_limits_contradict_nothing() {
     let histories = histories();
-    let mut calls = 0;
-    let mut examined = [0; 5];
-    for seed in 0..histories {
-        let simulation = without_fault(seed);
-        let run = simulation.run();
-        calls += run.calls.len();
-        let checker = run.check(SKEW);
-        for (sum, result) in examined.iter_mut().zip(checker.results()) {
-            *sum += result.examined;
-        }
-        let results = checker.results().iter();
-        let found = results.filter(|one| one.property != CheckedProperty::AnsweredInTime);
-        let found: Vec<_> = found.filter(|one| one.contradictions > 0).collect();
-        assert!(found.is_empty(), "{simulation:?} {found:#?}");
+    let sums = std::thread::scope(|scope| {
+        let threads = (0..THREADS).map(|first| {
+            let seeds = (first..histories).step_by(THREADS.try_into().unwrap());
+            scope.spawn(|| seeds.map(assert_no_alarm).collect::<Vec<_>>())
+        });
+        let threads: Vec<_> = threads.collect();
+        let of_each = threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        of_each.fold([0; 6], |sums, counts| std::array::from_fn(|one| sums[one] + counts[one]))
+    });
+    assert!(sums.iter().all(|items| *items > histories), "{sums:?}");
+    println!("{histories} histories, no alarm; calls and items checked: {sums:?}");
+}
+
+/// Checks a history, and returns the number of its calls and of the items of each property.
+fn assert_no_alarm(seed: u64) -> [u64; 6] {
+    let simulation = without_fault(seed);
+    let run = simulation.run();
+    let checker = run.check(SKEW);
+    let results = checker.results().iter();
+    let found = results.filter(|one| one.property != CheckedProperty::AnsweredInTime);
+    let found: Vec<_> = found.filter(|one| one.contradictions > 0).collect();
+    assert!(found.is_empty(), "{simulation:?} {found:#?}");
+    let mut counts = [run.calls.len() as u64, 0, 0, 0, 0, 0];
+    for (count, result) in counts[1..].iter_mut().zip(checker.results()) {
+        *count = result.examined;
     }
-    assert!(examined.iter().all(|items| *items > histories), "{examined:?}");
-    println!("{histories} histories, {calls} calls, no alarm; items checked: {examined:?}");
+    counts
 }
 
 #[test]
@@ -122,7 +152,7 @@ fn each_fault_is_found() {
     for (policy, fault, calls) in [
         (WINDOWS, Fault::OneMore, 500),
         (WINDOWS, Fault::ForgetsAtReload, 1000),
-        (WINDOWS, Fault::AdmitsTwice, 10_000),
+        (WINDOWS, Fault::AdmitsTwice, 20_000),
         (WINDOWS, Fault::LateReset, 1000),
         (WINDOWS, Fault::WrongRemaining, 500),
         (WINDOWS, Fault::ReadsBeforeItWrites, 500),
@@ -131,6 +161,7 @@ fn each_fault_is_found() {
         (HOLDS, Fault::CancelsNothing, 1000),
         (PERMITS, Fault::OneMore, 500),
         (PERMITS, Fault::NeverEnds, 1000),
+        (SEVERAL, Fault::ChargesDenied, 20_000),
     ] {
         let mut found = Vec::new();
         for seed in 0..(histories() / HISTORIES_PER_RUN).clamp(1, MAX_RUNS) {

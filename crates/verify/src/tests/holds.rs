@@ -1,19 +1,19 @@
 //! Histories with holds: what certainly and possibly counts before and after a hold ends.
 
-use super::{SECOND, START, admitted, call, check, denied, model, violated};
+use super::{SECOND, admitted, aligned, call, check, denied, model, violated};
 use crate::bound::{CounterBound, CounterModel, HoldModel};
 use crate::check::CheckedProperty;
-use crate::history::{CallAction, ObservedAnswer, ObservedCall};
+use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
 
 const TTL: u64 = 10 * SECOND;
 
 /// Returns the model of a limit with holds that a settle leaves charged.
 fn with_holds(bound: CounterBound) -> CounterModel {
-    CounterModel { hold: Some(HoldModel { ttl: TTL, settle_keeps: true }), ..model(bound) }
+    CounterModel { hold: Some(HoldModel { ttl: TTL, settle_keeps: true }), ..model(&bound) }
 }
 
 fn hourly(limit: u64) -> CounterModel {
-    with_holds(CounterBound::Aligned { limit, period: 3600 * SECOND })
+    with_holds(aligned(limit, 3600 * SECOND))
 }
 
 fn in_flight(limit: u64) -> CounterModel {
@@ -41,7 +41,8 @@ fn reserved(hold: usize, begin: u64, hits: u64, remaining: u64) -> ObservedCall 
     ObservedCall { answer, ..reserve(hold, begin, hits) }
 }
 
-fn end(action: CallAction, begin: u64, hits: u64, remaining: u64) -> ObservedCall {
+fn end(hold: usize, by: HoldEnd, begin: u64, hits: u64, remaining: u64) -> ObservedCall {
+    let action = CallAction::End { hold, by };
     let answer = ObservedAnswer::Ended { remaining: Some(remaining), reset: None };
     ObservedCall { action, ..call(begin, begin + 10, hits, answer) }
 }
@@ -53,14 +54,13 @@ fn found(model: &CounterModel, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
 #[test]
 fn hits_that_are_held_at_the_same_time_exceed_the_limit() {
     for model in models(10) {
-        let cancel = end(CallAction::Cancel { hold: 1 }, 40, 0, 10);
+        let cancel = end(1, HoldEnd::Cancel, 40, 0, 10);
         let sound = [reserve(1, 20, 6), cancel.clone(), reserve(2, 60, 6)];
         assert_eq!(found(&model, &sound), [], "{model:?}");
         let together = [reserve(1, 20, 6), reserve(2, 35, 6), ObservedCall { ..cancel }];
         // The cancel began before the second reserve ended: it may have come first.
         assert!(!found(&model, &together).contains(&CheckedProperty::NeverOver), "{model:?}");
-        let apart =
-            [reserve(1, 20, 6), reserve(2, 25, 6), end(CallAction::Cancel { hold: 1 }, 40, 0, 4)];
+        let apart = [reserve(1, 20, 6), reserve(2, 25, 6), end(1, HoldEnd::Cancel, 40, 0, 4)];
         assert_eq!(found(&model, &apart), [CheckedProperty::NeverOver], "{model:?}");
         let example = check(&model, &apart, 0).remove(0).example.unwrap();
         assert_eq!(example.calls, apart[..2], "{model:?}");
@@ -70,7 +70,7 @@ fn hits_that_are_held_at_the_same_time_exceed_the_limit() {
 #[test]
 fn a_committed_cost_counts_and_the_rest_returns() {
     for model in models(10).into_iter().take(3) {
-        let commit = end(CallAction::Commit { hold: 1 }, 40, 5, 5);
+        let commit = end(1, HoldEnd::Commit, 40, 5, 5);
         let sound = [reserved(1, 20, 9, 1), commit.clone(), reserved(2, 60, 5, 0)];
         assert_eq!(found(&model, &sound), [], "{model:?}");
         let excess = [reserve(1, 20, 9), commit.clone(), reserve(2, 60, 6)];
@@ -91,8 +91,7 @@ fn a_settle_leaves_hits_charged_or_returns_them() {
     let keeps = hourly(10);
     let returns =
         CounterModel { hold: Some(HoldModel { ttl: TTL, settle_keeps: false }), ..keeps.clone() };
-    let settled =
-        |remaining| [reserved(1, 20, 4, 6), end(CallAction::Settle { hold: 1 }, 40, 0, remaining)];
+    let settled = |remaining| [reserved(1, 20, 4, 6), end(1, HoldEnd::Settle, 40, 0, remaining)];
     assert_eq!(found(&keeps, &settled(6)), []);
     assert_eq!(found(&keeps, &settled(10)), [CheckedProperty::RemainingAccurate]);
     assert_eq!(found(&returns, &settled(10)), []);
@@ -106,7 +105,7 @@ fn an_end_without_an_answer_may_or_may_not_return_hits() {
     for model in models(10) {
         let error = String::new();
         let answer = ObservedAnswer::Failed { error };
-        let lost = ObservedCall { answer, ..end(CallAction::Cancel { hold: 1 }, 40, 0, 0) };
+        let lost = ObservedCall { answer, ..end(1, HoldEnd::Cancel, 40, 0, 0) };
         let both = [reserved(1, 20, 6, 4), lost.clone(), reserved(2, 60, 6, 4)];
         assert_eq!(found(&model, &both), [], "{model:?}");
         let neither = [reserved(1, 20, 6, 4), lost, ObservedCall { hits: 6, ..denied(60) }];
@@ -134,7 +133,7 @@ fn a_permit_ends_by_its_ttl_and_not_earlier() {
 #[test]
 fn a_commit_after_the_ttl_may_be_charged_in_addition() {
     let model = hourly(10);
-    let late = end(CallAction::Commit { hold: 1 }, TTL + 100, 3, 3);
+    let late = end(1, HoldEnd::Commit, TTL + 100, 3, 3);
     assert_eq!(
         found(&model, &[reserved(1, 20, 4, 6), late.clone(), denied(TTL + 200)]),
         [CheckedProperty::NoUnjustifiedDenial]
@@ -146,10 +145,8 @@ fn a_commit_after_the_ttl_may_be_charged_in_addition() {
 fn the_end_of_a_hold_is_never_denied() {
     for model in models(10) {
         let answer = ObservedAnswer::Denied { remaining: Some(0), reset: None };
-        let calls = [
-            reserved(1, 20, 10, 0),
-            ObservedCall { answer, ..end(CallAction::Commit { hold: 1 }, 40, 1, 0) },
-        ];
+        let calls =
+            [reserved(1, 20, 10, 0), ObservedCall { answer, ..end(1, HoldEnd::Commit, 40, 1, 0) }];
         assert_eq!(found(&model, &calls), [CheckedProperty::NoUnjustifiedDenial], "{model:?}");
     }
 }
@@ -157,7 +154,7 @@ fn the_end_of_a_hold_is_never_denied() {
 #[test]
 fn a_denial_by_another_limit_charges_nothing_for_long() {
     let [aligned, rolling, draining] = [
-        CounterBound::Aligned { limit: 2, period: 3600 * SECOND },
+        aligned(2, 3600 * SECOND),
         CounterBound::Rolling { limit: 2, period: 3600 * SECOND, grain: 0 },
         CounterBound::Draining { burst: 2, limit: 1, period: 3600 * SECOND },
     ];
@@ -167,14 +164,13 @@ fn a_denial_by_another_limit_charges_nothing_for_long() {
     };
     for bound in [aligned, rolling, draining] {
         // It may be taken back after the answer, if counters are in different places.
-        assert_eq!(violated(bound, &[other.clone(), denied(60)]), []);
+        assert_eq!(violated(&bound, &[other.clone(), denied(60)]), []);
         let after = 4 * SECOND;
         let charged = [other.clone(), denied(after)];
-        assert_eq!(violated(bound, &charged), [CheckedProperty::NoUnjustifiedDenial]);
+        assert_eq!(violated(&bound, &charged), [CheckedProperty::NoUnjustifiedDenial]);
         let charged = [other.clone(), admitted(after, 0)];
-        assert_eq!(violated(bound, &charged), [CheckedProperty::RemainingAccurate]);
-        let always = CounterModel { charges_denied: true, ..model(bound) };
+        assert_eq!(violated(&bound, &charged), [CheckedProperty::RemainingAccurate]);
+        let always = CounterModel { charges_denied: true, ..model(&bound) };
         assert_eq!(found(&always, &[other.clone(), denied(after)]), []);
     }
-    assert!(START > 0);
 }

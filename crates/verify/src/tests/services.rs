@@ -92,8 +92,8 @@ pub(super) struct MemoryRequest<'a> {
 }
 
 impl MemoryCounters {
-    /// Decides a request. Returns the verdict, the remaining hits and the seconds until the reset of
-    /// each counter.
+    /// Decides a request. Returns the verdict, the remaining hits and the seconds until the reset
+    /// of each counter.
     pub(super) fn decide(&self, request: &MemoryRequest<'_>) -> Vec<(bool, u64, Option<u64>)> {
         self.clock.set(Timestamp::from_micros(request.now));
         let mut buffers = Vec::new();
@@ -185,7 +185,7 @@ fn hammering(period: u64) -> Vec<PlannedStep> {
 fn windows_that_are_longer_than_declared_are_found_while_calls_go_on() {
     // A sliding window that charges denied hits may deny all calls for as long as they go on.
     for kind in (0..KINDS).filter(|kind| ![4, 6].contains(kind)) {
-        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let declared = CounterModel::of(&limit(kind, 5), None, START).unwrap();
         let calls =
             MemoryService::new(stretched(kind, 5, 2)).history(&hammering(declared.period()), 0);
         let found = check(&declared, &calls, 50_000);
@@ -201,7 +201,7 @@ fn windows_that_are_longer_than_declared_are_found_while_calls_go_on() {
 #[test]
 fn windows_that_are_longer_than_declared_are_found_after_a_rest() {
     for kind in 0..KINDS {
-        let declared = CounterModel::of(&limit(kind, 5), false).unwrap();
+        let declared = CounterModel::of(&limit(kind, 5), None, START).unwrap();
         let rest = declared.longest_return() + 100_000;
         let mut plan = Vec::new();
         // The longer of two windows is used up in two turns, and one of the rests ends within a
@@ -229,7 +229,7 @@ fn peeks_that_charge_are_found() {
         for call in &mut calls[..3] {
             call.hits = 0;
         }
-        let declared = CounterModel::of(&service.limit, false).unwrap();
+        let declared = CounterModel::of(&service.limit, None, START).unwrap();
         let found = check(&declared, &calls, 0);
         let is_denial = |one: &PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         assert!(found.iter().any(is_denial), "kind {kind}: {found:?}");
@@ -251,7 +251,7 @@ proptest! {
         (down, down_for) in (0..60_usize, 0..10_usize),
     ) {
         let service = MemoryService::new(limit(kind, amount));
-        let model = CounterModel::of(&service.limit, false).unwrap();
+        let model = CounterModel::of(&service.limit, None, START).unwrap();
         let mut steps = steps;
         if let Some(from) = hammering_from {
             let calls = hammering(model.period());
@@ -281,7 +281,7 @@ proptest! {
         let first = &calls[calls.len() - 1 - amount as usize];
         prop_assume!(first.begin / SECOND == calls[calls.len() - 1].end / SECOND);
         let assumed = limit(kind, amount);
-        let model = CounterModel::of(&assumed, false).unwrap();
+        let model = CounterModel::of(&assumed, None, START).unwrap();
         let found = check(&model, &calls, 0);
         let over = found.iter().find(|found| found.property == CheckedProperty::NeverOver);
         let over = over.and_then(|found| found.example.as_ref());
@@ -303,7 +303,7 @@ proptest! {
     fn one_hit_less_than_the_limit_is_found(kind in 0..KINDS, amount in 2_u32..8) {
         let service = MemoryService::new(limit(kind, amount - 1));
         let calls = service.history(&vec![(1, 0, 0, 1, 2); amount as usize], 0);
-        let model = CounterModel::of(&limit(kind, amount), false).unwrap();
+        let model = CounterModel::of(&limit(kind, amount), None, START).unwrap();
         let found = check(&model, &calls, 0);
         let is_denial = |one: &PropertyResult| one.property == CheckedProperty::NoUnjustifiedDenial;
         prop_assert!(found.iter().any(is_denial), "{found:?}");

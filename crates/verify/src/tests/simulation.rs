@@ -18,8 +18,8 @@ use tollgate_policy::{CompileOptions, Imposes, PolicySet, Source};
 
 use super::services::{MemoryCounters, MemoryRequest};
 use super::{SECOND, START};
-use crate::history::{CallAction, ObservedAnswer, ObservedCall};
-use crate::rules::rules_of;
+use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
+use crate::rules::rules_at;
 use crate::run::VerifyRun;
 use crate::service::{
     DescriptorDecision, LimitStatus, ServiceDecision, VerifiedService, VerifyRequest,
@@ -54,11 +54,13 @@ pub(super) enum Fault {
     CancelsNothing,
     /// One hold in ten is not ended.
     NeverEnds,
+    /// Limits with room charge requests that another limit denies.
+    ChargesDenied,
 }
 
 /// A run to simulate.
 #[derive(Clone, Debug)]
-pub(super) struct Simulation {
+pub(super) struct SimulatedRun {
     pub(super) policy: String,
     pub(super) fault: Fault,
     pub(super) seed: u64,
@@ -86,7 +88,7 @@ struct SimulatedService {
 }
 
 /// A connection to a replica of the service.
-struct Connection {
+struct ReplicaConnection {
     service: Rc<SimulatedService>,
     /// Microseconds by which the clock of the replica is ahead.
     ahead: u64,
@@ -122,7 +124,7 @@ impl SimulatedService {
         });
         let counters: Vec<_> = counters.collect();
         if self.fault == Fault::ReadsBeforeItWrites {
-            return self.read_and_write(&counters[0], request.hits).await;
+            return self.read_and_write(&counters, request.hits).await;
         }
         let mut now = self.now() + ahead;
         if self.fault == Fault::ForgetsAtReload
@@ -141,11 +143,14 @@ impl SimulatedService {
             CallAction::Reserve { .. } => {
                 (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
             }
-            CallAction::Commit { .. } => {
-                (Hits::Refund(0), Some(HoldAction::CommitEach(as_u32(request.hits))))
+            CallAction::End { by, .. } => {
+                let action = match by {
+                    HoldEnd::Commit => HoldAction::CommitEach(as_u32(request.hits)),
+                    HoldEnd::Cancel => HoldAction::Cancel,
+                    HoldEnd::Settle => HoldAction::Settle,
+                };
+                (Hits::Refund(0), Some(action))
             }
-            CallAction::Cancel { .. } => (Hits::Refund(0), Some(HoldAction::Cancel)),
-            CallAction::Settle { .. } => (Hits::Refund(0), Some(HoldAction::Settle)),
         };
         let id = request.hold.as_bytes();
         let hold = action.map(|action| HoldRequest { id, action, ttl: None });
@@ -172,11 +177,13 @@ impl SimulatedService {
         action: CallAction,
     ) -> Vec<(bool, u64, Option<u64>)> {
         let counters = self.counters.borrow();
-        let is_ignored = match self.fault {
-            Fault::NeverEnds => action.ended_hold().is_some() && self.chance(10),
-            Fault::CancelsNothing => matches!(action, CallAction::Cancel { .. }),
-            _ => false,
+        let end = match action {
+            CallAction::End { by, .. } => Some(by),
+            CallAction::Charge | CallAction::Reserve { .. } => None,
         };
+        let is_never_ended = self.fault == Fault::NeverEnds && end.is_some() && self.chance(10);
+        let is_ignored =
+            is_never_ended || (self.fault == Fault::CancelsNothing && end == Some(HoldEnd::Cancel));
         if is_ignored {
             return counters.decide(&MemoryRequest {
                 hits: Hits::Refund(0),
@@ -185,12 +192,23 @@ impl SimulatedService {
             });
         }
         let outcomes = counters.decide(request);
-        let also = match (self.fault, action, request.hold) {
-            (Fault::CommitsTwice, CallAction::Commit { .. }, Some(hold)) => match hold.action {
-                HoldAction::CommitEach(cost) => Hits::Charge(cost),
-                _ => return outcomes,
-            },
-            (Fault::CancelsTooMuch, CallAction::Cancel { .. }, _) => Hits::Refund(1),
+        if self.fault == Fault::ChargesDenied
+            && outcomes.iter().any(|(is_allowed, _, _)| !is_allowed)
+        {
+            for ((is_allowed, _, _), counter) in outcomes.iter().zip(request.counters) {
+                if *is_allowed {
+                    let alone = std::slice::from_ref(counter);
+                    counters.decide(&MemoryRequest { counters: alone, ..*request });
+                }
+            }
+        }
+        let cost = match request.hold.map(|hold| hold.action) {
+            Some(HoldAction::CommitEach(cost)) => cost,
+            Some(_) | None => 0,
+        };
+        let also = match (self.fault, end) {
+            (Fault::CommitsTwice, Some(HoldEnd::Commit)) => Hits::Charge(cost),
+            (Fault::CancelsTooMuch, Some(HoldEnd::Cancel)) => Hits::Refund(1),
             _ => return outcomes,
         };
         let mut outcomes = counters.decide(&MemoryRequest { hits: also, hold: None, ..*request });
@@ -200,19 +218,28 @@ impl SimulatedService {
         outcomes
     }
 
-    async fn read_and_write(&self, (limit, name): &(Limit, String), hits: u64) -> ServiceDecision {
-        let (amount, period) = (limit.windows()[0].limit(), limit.windows()[0].period().get());
-        let place = (name.clone(), self.now() / period);
-        let used = self.windows.borrow().get(&place).copied().unwrap_or_default();
+    async fn read_and_write(&self, counters: &[(Limit, String)], hits: u64) -> ServiceDecision {
+        let windows = counters.iter().map(|(limit, name)| {
+            let window = &limit.windows()[0];
+            let period = window.period().get();
+            (window.limit(), period, (name.clone(), self.now() / period))
+        });
+        let windows: Vec<_> = windows.collect();
+        let used = windows.iter().map(|(_, _, place)| self.windows.borrow().get(place).copied());
+        let used: Vec<u64> = used.map(Option::unwrap_or_default).collect();
         sleep(Duration::from_millis(3)).await;
-        let is_denied = used + hits > u64::from(amount);
-        if !is_denied {
-            *self.windows.borrow_mut().entry(place).or_default() += hits;
-        }
-        let remaining = u64::from(amount).saturating_sub(used + hits);
-        let reset = Some((period - self.now() % period) / SECOND);
-        let status = Some(LimitStatus { amount, period: None, remaining, reset });
-        ServiceDecision { is_denied, descriptors: vec![DescriptorDecision { is_denied, status }] }
+        let mut is_denied = false;
+        let parts = windows.into_iter().zip(used).map(|((amount, period, place), used)| {
+            let is_over = used + hits > u64::from(amount);
+            is_denied |= is_over;
+            *self.windows.borrow_mut().entry(place).or_default() += if is_over { 0 } else { hits };
+            let remaining = u64::from(amount).saturating_sub(used + hits);
+            let reset = Some((period - self.now() % period) / SECOND);
+            let status = Some(LimitStatus { amount, period: None, remaining, reset });
+            DescriptorDecision { is_denied: is_over, status }
+        });
+        let descriptors = parts.collect();
+        ServiceDecision { is_denied, descriptors }
     }
 }
 
@@ -220,7 +247,7 @@ fn as_u32(hits: u64) -> u32 {
     hits.try_into().unwrap()
 }
 
-impl VerifiedService for Connection {
+impl VerifiedService for ReplicaConnection {
     type Error = &'static str;
 
     async fn decide(
@@ -246,7 +273,7 @@ pub(super) fn policies(text: &str) -> PolicySet {
     tollgate_policy::load(&[source], &CompileOptions::default()).unwrap().policies
 }
 
-impl Simulation {
+impl SimulatedRun {
     /// Returns the run.
     pub(super) fn run(&self) -> VerifyRun {
         let runtime = tokio::runtime::Builder::new_current_thread();
@@ -255,11 +282,12 @@ impl Simulation {
     }
 
     async fn drive(&self) -> VerifyRun {
-        let (rules, skipped) = rules_of(&policies(&self.policy), SKEW);
-        assert_eq!(skipped, Vec::<String>::new());
         let mut random = StdRng::seed_from_u64(self.seed);
+        let epoch = START + random.random_range(0..86_400 * SECOND);
+        let (rules, skipped) = rules_at(&policies(&self.policy), SKEW, epoch);
+        assert_eq!(skipped, Vec::<String>::new());
         let mut run = VerifyRun::new(rules, skipped);
-        run.epoch = START + random.random_range(0..86_400_000_000);
+        run.epoch = epoch;
         run.random = StdRng::seed_from_u64(random.random());
         let service = Rc::new(SimulatedService {
             policies: policies(&self.served()),
@@ -273,13 +301,13 @@ impl Simulation {
             random: RefCell::new(StdRng::seed_from_u64(random.random())),
         });
         if self.lost == 0 {
-            let mut service = Connection { service: Rc::clone(&service), ahead: 0 };
+            let mut service = ReplicaConnection { service: Rc::clone(&service), ahead: 0 };
             run.probe("target", &mut service, DEADLINE).await.unwrap();
         }
         let clients = (0..self.clients).map(|target| {
             let ahead = random.random_range(0..=self.apart);
             let service = Rc::clone(&service);
-            VerifyClient { target, service: Connection { service, ahead } }
+            VerifyClient { target, service: ReplicaConnection { service, ahead } }
         });
         let clients: Vec<_> = clients.collect();
         let run = Rc::new(RefCell::new(run));
