@@ -165,7 +165,7 @@ async fn verify_with(fault: Fault) -> Value {
     let routes = tonic::service::Routes::new(RateLimitServiceServer::new(proxy.clone()))
         .add_service(HoldServiceServer::new(proxy));
     let address = serve_grpc(routes).await;
-    let ended = verify(&policies, &[&address], &["--duration", "3"]);
+    let ended = verify(&policies, &[&address], &["--duration", "10"]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(1), "{report:#}");
     report

@@ -117,7 +117,12 @@ impl Workload {
             last = Instant::now();
             let mut run = run.borrow_mut();
             run.paused = run.paused.max(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX));
-            run.clock_moved = run.clock_moved.max(epoch_micros().abs_diff(run.now()));
+            // Between two readings, so that a pause of this process is no step of the clock.
+            let before = run.now();
+            let clock = epoch_micros();
+            let behind = before.saturating_sub(clock);
+            let ahead = clock.saturating_sub(run.now());
+            run.clock_moved = run.clock_moved.max(behind).max(ahead);
             let Some(Disturbance { command, every }) = &self.disturbance else { continue };
             if let Some(ended) = running.as_mut().and_then(|child| child.try_wait().transpose()) {
                 run.disturbances.push(ended.map_or_else(|e| e.to_string(), |s| s.to_string()));
