@@ -122,16 +122,16 @@ impl RateLimitQuotaService for Script {
         self.streams.lock().push(sender.clone());
         let mut messages = request.into_inner();
         let reports = Arc::clone(&self.reports);
-        let answer = self.answer.clone();
+        let answer = self.answer;
         tokio::spawn(async move {
             while let Ok(Some(report)) = messages.message().await {
-                let Some(answer) = &answer else {
+                let Some(answer) = answer else {
                     reports.lock().push((Instant::now(), report));
                     continue;
                 };
                 let bucket_action = |usage: BucketQuotaUsage| BucketAction {
                     bucket_id: usage.bucket_id,
-                    bucket_action: Some(Action::QuotaAssignmentAction(answer.clone())),
+                    bucket_action: Some(Action::QuotaAssignmentAction(answer)),
                 };
                 let usages = report.bucket_quota_usages.into_iter();
                 let bucket_action = usages.map(bucket_action).collect();
