@@ -114,7 +114,15 @@ impl Disturbance {
             Self::StoreKilled => &["appendonly yes", "appendfsync always"],
             Self::StoreFull => &[FULL, "maxmemory-policy noeviction"],
             Self::StoreEvicts => &[FULL, "maxmemory-policy allkeys-lru"],
-            _ => &[],
+            Self::None
+            | Self::ReplicaKilled
+            | Self::ClockAhead
+            | Self::StorePaused
+            | Self::StoreEmptied
+            | Self::MasterKilled
+            | Self::Switchover
+            | Self::PausedSwitchover
+            | Self::SlotsMove => &[],
         }
     }
 
@@ -126,11 +134,9 @@ impl Disturbance {
     /// Returns `true` if counters are lost, which docs/promise.md excepts: of a promotion by
     /// command, those of the seconds in which the old master behind Sentinel goes on.
     pub(crate) fn loses_data(self, store: ReportedStore) -> bool {
-        match self {
-            Self::StoreEmptied | Self::StoreEvicts | Self::MasterKilled => true,
-            Self::Switchover => store == ReportedStore::Sentinel,
-            _ => false,
-        }
+        let is_by_sentinel = self == Self::Switchover && store == ReportedStore::Sentinel;
+        is_by_sentinel
+            || matches!(self, Self::StoreEmptied | Self::StoreEvicts | Self::MasterKilled)
     }
 
     /// Returns `true` if it is repeated during the run.
@@ -140,10 +146,8 @@ impl Disturbance {
 
     /// Returns the time until it is repeated.
     pub(crate) fn pause(self) -> Duration {
-        match self {
-            Self::StoreFull | Self::StoreEvicts | Self::SlotsMove => Duration::from_millis(100),
-            _ => DISTURB_EVERY,
-        }
+        let is_small = matches!(self, Self::StoreFull | Self::StoreEvicts | Self::SlotsMove);
+        if is_small { Duration::from_millis(100) } else { DISTURB_EVERY }
     }
 
     /// Disturbs once.

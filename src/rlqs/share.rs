@@ -214,9 +214,9 @@ mod tests {
         let now = Instant::now();
         let at = |seconds| after(now, Duration::from_secs(seconds));
         // Two proxies want 200 hits in 5.5 s, so 400 in 11 s.
-        [7, 8].map(|stream| {
-            table.set(1, stream, ProxyWant { expected: 100, left: 10, reports_at: None })
-        });
+        for stream in [7, 8] {
+            table.set(1, stream, ProxyWant { expected: 100, left: 10, reports_at: None });
+        }
         let of = ShareOf { counter: 1, stream: 7, hits: 110 };
         let share = |remaining, usable, seconds| {
             table.share(of, remaining, Some(Duration::from_secs(usable)), at(seconds))
