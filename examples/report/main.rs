@@ -4,7 +4,7 @@
 //! ```text
 //! cargo build --release
 //! cargo run --release --example report -- --service tollgate --store redis --disturb store-killed
-//! cargo run --release --example report -- --peer PATH     # all rows; envoyproxy/ratelimit's binary
+//! cargo run --release --example report -- --peer PATH    # all rows; with envoyproxy/ratelimit
 //! ```
 //!
 //! Each of the three flags can be repeated. A row that violates a property is a result, not an

@@ -66,17 +66,19 @@ async fn a_bucket_gets_hits_that_were_charged_to_the_counter_of_its_descriptor()
         "a twentieth of the limit, before a demand is known"
     );
     assert_eq!(remaining(&client, &[("tenant", "a")]).await, 950);
-    // The demand of the next report: hits for the next one, up to the size.
+    // The demand of the next report: hits until the next one, up to the size, and not for longer,
+    // since more is wanted than remains. The rest of the charge is taken back.
     proxy.report(&[("tenant", "a")], 50, 4_000).await;
-    assert_eq!(proxy.next_loan().await, (15, 100));
-    assert_eq!(remaining(&client, &[("tenant", "a")]).await, 850);
+    assert_eq!(proxy.next_loan().await, (15, 91));
+    let left = || remaining(&client, &[("tenant", "a")]);
+    becomes("the rest is back", TEST_TIMEOUT, left, |left| *left == 859).await;
     // The order of the pairs is that of the rules.
     let mut proxy = open(&service, &[("route", "/"), ("user", "u")], 0, 1).await;
     assert_eq!(proxy.next_loan().await.1, 50);
     assert_eq!(remaining(&client, &[("user", "u"), ("route", "/")]).await, 950);
     let web = Web::new(service.http);
     assert_eq!(web.metric("tollgate_rlqs_streams").await, 2);
-    assert_eq!(web.metric("tollgate_rlqs_hits_lent_total").await, 200);
+    assert_eq!(web.metric("tollgate_rlqs_hits_lent_total").await, 191);
     assert_eq!(web.metric("tollgate_rlqs_hits_spent_total").await, 50);
     let allowed = "tollgate_decisions_total{domain=\"test\",rule=\"tenant\",outcome=\"denied\"}";
     assert_eq!(web.metric(allowed).await, 4_001);
