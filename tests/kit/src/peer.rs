@@ -1,4 +1,4 @@
-//! envoyproxy/ratelimit, if somebody has built its binary.
+//! envoyproxy/ratelimit, of which a test or benchmark names the binary.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
