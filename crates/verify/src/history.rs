@@ -127,8 +127,7 @@ impl ObservedCall {
         matches!(self.answer, ObservedAnswer::Denied { .. })
     }
 
-    /// Returns the remaining hits and the time until the reset after the call, if it was decided by
-    /// the store and not denied.
+    /// Returns the remaining hits after the call, if it was decided by the store and not denied.
     pub fn remaining(&self) -> Option<u64> {
         match self.answer {
             ObservedAnswer::Admitted { remaining, .. }

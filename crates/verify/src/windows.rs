@@ -65,13 +65,12 @@ impl AlignedWindows {
     }
 
     /// Returns the length of the longest of some windows.
-    pub(crate) fn longest(&self, mut windows: RangeInclusive<u64>) -> u64 {
+    pub(crate) fn longest(&self, windows: RangeInclusive<u64>) -> u64 {
         if let Self::Every(period) = self {
             return *period;
         }
-        let longest =
-            windows.by_ref().map(|index| self.end(index).saturating_sub(self.start(index)));
-        longest.max().unwrap_or_default()
+        let lengths = windows.map(|index| self.end(index).saturating_sub(self.start(index)));
+        lengths.max().unwrap_or_default()
     }
 }
 

@@ -87,11 +87,12 @@ proptest! {
         request.headers.extend(path.clone().map(|path| ("x-path".to_owned(), vec![path])));
         let mut expected = vec![(b"tenant".to_vec(), value)];
         expected.extend(path.map(|path| (b"path".to_vec(), path)));
-        for (descriptor, expected) in descriptors(&config.rate_limits, &request).iter().zip(&expected) {
+        let found = descriptors(&config.rate_limits, &request);
+        prop_assert_eq!(found.len(), expected.len());
+        for (descriptor, expected) in found.iter().zip(&expected) {
             let entries = descriptor.message().entries;
             let entries: Vec<_> = entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
             prop_assert_eq!(entries, std::slice::from_ref(expected));
         }
-        prop_assert_eq!(descriptors(&config.rate_limits, &request).len(), expected.len());
     }
 }
