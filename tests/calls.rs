@@ -11,7 +11,9 @@ use tokio::net::TcpStream;
 use tollgate::grpc::proto::RateLimitResponse;
 
 use crate::support::TEST_TIMEOUT;
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, headers};
+use crate::support::http2::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, frame, framed, headers,
+};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, gzip, request};
 use crate::support::tollgate::Tollgate;
@@ -290,11 +292,6 @@ async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
 
 fn message() -> Vec<u8> {
     framed(&request(vec![descriptor(&[("user", "ann")])]).encode_to_vec())
-}
-
-/// Prepends the gRPC prefix to a message.
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }
 
 fn serve() -> Tollgate {

@@ -16,8 +16,6 @@ use crate::support::redis::{Redis, Setup};
 use crate::support::release::release;
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
-use crate::support::web::Web;
-use crate::support::{TEST_TIMEOUT, becomes};
 
 #[test]
 fn a_service_that_keeps_its_limits_exits_0() {
@@ -263,8 +261,7 @@ async fn a_store_whose_clock_is_ahead_is_named_as_the_explanation() {
     let policies = Policies::of(&two_rules("user", "requests_per_unit: 10, unit: second"));
     let flags = ["--store", &redis.url(), "--store-timeout", "15s"];
     let service = Tollgate::serve_with(policies.path(), &flags);
-    let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
-    becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
+    service.wait_until_ready().await;
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
     assert_eq!(verdict(&report, "reset_accurate"), "violated", "{report:#}");

@@ -8,8 +8,8 @@ use super::case::{Place, Policy, Server};
 use tollgate_testkit::peer::Peer;
 use tollgate_testkit::policy::Policies;
 use tollgate_testkit::process::Process;
-use tollgate_testkit::redis::Redis;
 use tollgate_testkit::redis::cluster::{Cluster, Layout};
+use tollgate_testkit::redis::{Redis, listed};
 use tollgate_testkit::tollgate::Tollgate;
 use tollgate_testkit::usage::Usage;
 
@@ -81,18 +81,13 @@ impl Running {
         let store = match store {
             Store::Memory => panic!("envoyproxy/ratelimit has no counters of its own"),
             Store::Redis(redis) => ("SINGLE", redis.address.to_string()),
-            Store::Cluster(cluster) => ("CLUSTER", listed(cluster)),
+            Store::Cluster(cluster) => ("CLUSTER", listed(&cluster.seeds())),
         };
         let peer = Peer::new(binary.to_owned(), policies.path().to_owned(), store);
         let server = peer.start();
         let process = server.id();
         Self { address: peer.grpc, process, http: None, _server: Kind::Peer(server, policies) }
     }
-}
-
-fn listed(cluster: &Cluster) -> String {
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    seeds.join(",")
 }
 
 impl Store {
@@ -141,7 +136,7 @@ impl Store {
         match self {
             Self::Memory => "memory".to_owned(),
             Self::Redis(redis) => redis.url(),
-            Self::Cluster(cluster) => format!("redis-cluster://{}", listed(cluster)),
+            Self::Cluster(cluster) => cluster.url(),
         }
     }
 }

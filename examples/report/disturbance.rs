@@ -54,21 +54,6 @@ pub(crate) enum Disturbance {
 }
 
 impl Disturbance {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::None,
-        Self::ReplicaKilled,
-        Self::ClockAhead,
-        Self::StoreKilled,
-        Self::StorePaused,
-        Self::StoreEmptied,
-        Self::StoreFull,
-        Self::StoreEvicts,
-        Self::MasterKilled,
-        Self::Switchover,
-        Self::PausedSwitchover,
-        Self::SlotsMove,
-    ];
-
     /// Returns its name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -154,7 +139,7 @@ impl Disturbance {
     pub(crate) async fn disturb(self, store: &RunningStore, replicas: &mut Replicas) {
         match self {
             Self::None | Self::ClockAhead => {}
-            Self::ReplicaKilled => tokio::task::block_in_place(|| replicas.kill_first()),
+            Self::ReplicaKilled => replicas.kill_first(),
             Self::StoreKilled => {
                 store.redis().kill();
                 tokio::time::sleep(Duration::from_millis(300)).await;

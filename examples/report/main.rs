@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::Value;
 use tollgate_testkit::built;
 use tollgate_testkit::tollgate::command;
@@ -109,14 +109,14 @@ async fn main() -> ExitCode {
 
 /// Returns the rows that are possible. If there is none, returns the reason.
 fn rows(arguments: &ReportArguments) -> Result<Vec<ReportRow>, &'static str> {
-    fn given<T: Copy>(given: &[T], all: &[T]) -> Vec<T> {
-        if given.is_empty() { all.to_vec() } else { given.to_vec() }
+    fn given<T: ValueEnum>(given: &[T]) -> &[T] {
+        if given.is_empty() { T::value_variants() } else { given }
     }
     let mut rows = Vec::new();
     let mut reason = "no rows";
-    for disturbance in given(&arguments.disturb, &Disturbance::ALL) {
-        for store in given(&arguments.store, &ReportedStore::ALL) {
-            for service in given(&arguments.service, &ReportedService::ALL) {
+    for &disturbance in given(&arguments.disturb) {
+        for &store in given(&arguments.store) {
+            for &service in given(&arguments.service) {
                 let row = ReportRow { service, store, disturbance };
                 match row.possible(arguments.peer.as_deref()) {
                     Ok(()) => rows.push(row),
@@ -165,7 +165,7 @@ impl ReportRow {
     async fn try_run(self, arguments: &ReportArguments) -> Result<(Value, u32), String> {
         let store = self.store.start(self.disturbance).await;
         let count = if self.store == ReportedStore::Memory { 1 } else { 2 };
-        let mut replicas = Replicas::start(self, count, &store, arguments.peer.as_deref()).await;
+        let mut replicas = Replicas::start(self, count, &store, arguments.peer.as_deref());
         let mut verify = command(["verify", "--json", "--deadline", "500", "--skew", SKEW_MS]);
         verify.args(["--duration", &arguments.seconds.to_string()]);
         verify.args(["--rate", &arguments.rate.to_string()]);

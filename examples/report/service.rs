@@ -1,16 +1,13 @@
 //! The services of the report.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use rustix::process::Signal;
 use tollgate_testkit::peer::Peer;
 use tollgate_testkit::policy::Policies;
-use tollgate_testkit::process::Process;
+use tollgate_testkit::process::{Process, set_clock};
 use tollgate_testkit::tollgate::{Tollgate, command, lasting_address};
-use tollgate_testkit::web::Web;
-use tollgate_testkit::{TEST_TIMEOUT, becomes};
 
 use super::ReportRow;
 use super::disturbance::Disturbance;
@@ -22,8 +19,8 @@ const LIMITS: [(&str, &str); 3] = [
     ("minute", "unit: minute, requests_per_unit: 100"),
     ("day", "unit: day, requests_per_unit: 200"),
 ];
-/// Difference between the clocks of two replicas, if they differ.
-const CLOCK_AHEAD: &str = "+30";
+/// Difference between the clocks of two replicas in seconds, if they differ.
+const CLOCK_AHEAD: i32 = 30;
 
 /// A service with its settings.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,9 +48,6 @@ struct Replica {
 }
 
 impl ReportedService {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Tollgate, Self::TollgateLeases, Self::Envoyproxy, Self::EnvoyproxyCache];
-
     /// Returns its name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -82,7 +76,7 @@ impl ReportedService {
 
 impl Replicas {
     /// Starts replicas that share a store. `peer`: the binary of envoyproxy/ratelimit.
-    pub(crate) async fn start(
+    pub(crate) fn start(
         row: ReportRow,
         count: usize,
         store: &RunningStore,
@@ -129,15 +123,15 @@ impl Replicas {
         let policy = self.policy().to_str().unwrap().to_owned();
         let flags = ["--policy", &policy, "--grpc-listen", &target, "--store", &store.url()]
             .map(str::to_owned);
+        let has_connections = !matches!(store, RunningStore::Memory);
         let start = move || {
             let mut serve = command(["serve"]);
-            if is_ahead {
-                serve.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1");
-                serve.env("FAKETIME", CLOCK_AHEAD).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-            }
+            set_clock(&mut serve, if is_ahead { CLOCK_AHEAD } else { 0 });
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-            let tollgate = Tollgate::serve_as(&mut serve, &flags);
-            wait_until_ready(tollgate.http);
+            let mut tollgate = Tollgate::serve_as(&mut serve, &flags);
+            if has_connections {
+                tollgate.wait_for_message("store connected");
+            }
             tollgate.process
         };
         (target, Box::new(start))
@@ -156,13 +150,4 @@ impl Replicas {
         }
         (peer.grpc.to_string(), Box::new(move || peer.start()))
     }
-}
-
-/// Waits until a Tollgate has its store.
-fn wait_until_ready(http: SocketAddr) {
-    let wait = async {
-        let is_ready = || async { Web::new(http).get("/readyz").await.status };
-        becomes("tollgate is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await
-    };
-    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(wait));
 }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use tollgate_testkit::redis::cluster::{Cluster, Layout};
 use tollgate_testkit::redis::flavor::Flavor;
 use tollgate_testkit::redis::sentinels::{MASTER, Sentinels};
-use tollgate_testkit::redis::{Redis, Setup};
+use tollgate_testkit::redis::{Redis, Setup, listed};
 
 use super::disturbance::Disturbance;
 
@@ -28,15 +28,6 @@ pub(crate) enum RunningStore {
 }
 
 impl ReportedStore {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Memory,
-        Self::Redis,
-        Self::Valkey,
-        Self::Sentinel,
-        Self::Cluster,
-        Self::ValkeyCluster,
-    ];
-
     /// Returns its name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -90,9 +81,7 @@ impl RunningStore {
         match self {
             Self::Memory => "memory".to_owned(),
             Self::Redis(redis) => redis.url(),
-            Self::Sentinel(group) => {
-                format!("redis-sentinel://{MASTER}@{}", listed(group.addresses()))
-            }
+            Self::Sentinel(group) => group.url(),
             Self::Cluster(cluster, _) => cluster.url(),
         }
     }
@@ -103,9 +92,9 @@ impl RunningStore {
             Self::Memory => panic!("envoyproxy/ratelimit has no counters of its own"),
             Self::Redis(redis) => ("SINGLE", redis.address.to_string()),
             Self::Sentinel(group) => {
-                ("SENTINEL", format!("{MASTER},{}", listed(group.addresses())))
+                ("SENTINEL", format!("{MASTER},{}", listed(&group.addresses())))
             }
-            Self::Cluster(cluster, _) => ("CLUSTER", listed(cluster.seeds())),
+            Self::Cluster(cluster, _) => ("CLUSTER", listed(&cluster.seeds())),
         }
     }
 
@@ -114,9 +103,4 @@ impl RunningStore {
         let Self::Redis(redis) = self else { panic!("the store is not a single server") };
         redis
     }
-}
-
-fn listed(addresses: Vec<std::net::SocketAddr>) -> String {
-    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    addresses.join(",")
 }

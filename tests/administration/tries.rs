@@ -11,7 +11,6 @@ use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{TEST_TIMEOUT, becomes};
 
 /// More than all calls of a test take together.
 const PLENTY: u64 = 1_000_000;
@@ -119,8 +118,7 @@ fn policies() -> Policies {
 impl Bench {
     async fn start(policies: &Policies, store: &[&str], modes: &[&str]) -> Self {
         let service = Tollgate::serve_with(policies.path(), &[store, modes].concat());
-        let is_ready = || async { Web::new(service.http).get("/readyz").await.status };
-        becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
+        service.wait_until_ready().await;
         let client = Client::connect(service.grpc).await;
         let admin = Web::new(service.admin);
         Self { _service: service, client, admin, compared: 0, wrong: Vec::new() }

@@ -13,7 +13,7 @@ use crate::support::policy::daily;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
 use crate::support::redis::tls::{Clients, Tls};
-use crate::support::redis::{Redis, Setup};
+use crate::support::redis::{Redis, Setup, listed};
 use crate::support::rls::channel;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -125,8 +125,8 @@ async fn health_follows_redis_if_configured() {
 async fn a_cluster_is_found_by_its_seeds() {
     let layout = Layout { replicas: 0, node_timeout_ms: 15_000, ..Layout::default() };
     let cluster = Cluster::start_as(layout).await;
-    let seeds: Vec<String> = cluster.seeds().iter().map(ToString::to_string).collect();
-    takes_five(&[("REDIS_TYPE", "cluster"), ("REDIS_URL", &seeds.join(","))]).await;
+    let seeds = listed(&cluster.seeds());
+    takes_five(&[("REDIS_TYPE", "cluster"), ("REDIS_URL", &seeds)]).await;
 }
 
 #[tokio::test]
@@ -136,8 +136,7 @@ async fn sentinels_have_a_password_of_their_own() {
         Sentinels::start_as(Watch { sentinel_password: Some("watch"), setup, ..Watch::default() })
             .await;
     group.master().await;
-    let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let url = format!("{MASTER},{}", addresses.join(","));
+    let url = format!("{MASTER},{}", listed(&group.addresses()));
     let own = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", url.as_str())];
     takes_five(&[&own[..], &[("REDIS_AUTH", "data"), ("REDIS_SENTINEL_AUTH", "watch")]].concat())
         .await;

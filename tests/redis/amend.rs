@@ -11,7 +11,7 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::redis::sentinels::Sentinels;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
@@ -24,10 +24,7 @@ async fn amendments_work_on_a_server_a_cluster_and_a_master_of_sentinels() {
     let redis = Redis::start().await;
     let cluster = cluster().await;
     let group = Sentinels::start().await;
-    let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let urls =
-        [redis.url(), cluster.url(), format!("redis-sentinel://{MASTER}@{}", sentinels.join(","))];
-    for url in urls {
+    for url in [redis.url(), cluster.url(), group.url()] {
         for limit in [
             YEARLY,
             "requests_per_unit: 2, unit: year, charge: admitted",

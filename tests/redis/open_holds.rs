@@ -12,7 +12,7 @@ use super::sides::{Sides, open_holds_at, tallies};
 use super::{cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::redis::sentinels::Sentinels;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 
@@ -41,9 +41,7 @@ async fn open_holds_are_listed_on_memory_a_server_a_cluster_and_a_master_of_sent
     let redis = Redis::start().await;
     let cluster = cluster().await;
     let group = Sentinels::start().await;
-    let sentinels: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let sentinel_url = format!("redis-sentinel://{MASTER}@{}", sentinels.join(","));
-    let urls = ["memory".to_owned(), redis.url(), cluster.url(), sentinel_url];
+    let urls = ["memory".to_owned(), redis.url(), cluster.url(), group.url()];
     let folder = Policies::none();
     folder.write("key", "0123456789abcdef0123456789abcdef");
     let key = folder.file("key");

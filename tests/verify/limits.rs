@@ -13,8 +13,6 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
-use crate::support::web::Web;
-use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns a policy with a limit of 10 per calendar day of a zone.
 fn calendar(zone: &str) -> Policies {
@@ -129,8 +127,7 @@ async fn leases_of_rolling_limits_stay_within_their_bound() {
         Tollgate::serve_with(policies.path(), &flags)
     });
     for replica in &replicas {
-        let is_ready = || async { Web::new(replica.http).get("/readyz").await.status };
-        becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
+        replica.wait_until_ready().await;
     }
     let [one, other] = replicas.each_ref().map(|replica| replica.grpc.to_string());
     let ended = verify(&policies, &[&one, &other], &["--duration", "8", "--rate", "1000"]);

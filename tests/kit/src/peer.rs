@@ -10,12 +10,9 @@ use super::{TEST_TIMEOUT, eventually};
 
 /// A replica of envoyproxy/ratelimit, which can be started several times at one address.
 pub struct Peer {
-    /// The binary.
-    pub binary: PathBuf,
-    /// Folder whose subfolder `config` has the limits.
-    pub root: PathBuf,
-    /// `REDIS_TYPE` and `REDIS_URL`.
-    pub store: (&'static str, String),
+    binary: PathBuf,
+    root: PathBuf,
+    store: (&'static str, String),
     /// Size of the local cache; 0 for none.
     pub cache_bytes: usize,
     /// Its gRPC address.
@@ -24,7 +21,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Prepares a replica without a local cache.
+    /// Prepares a replica without a local cache. `root`: the folder whose subfolder `config` has
+    /// the limits; `store`: `REDIS_TYPE` and `REDIS_URL`.
     pub fn new(binary: PathBuf, root: PathBuf, store: (&'static str, String)) -> Self {
         let [grpc, http, debug] = [(); 3].map(|()| port::free());
         let grpc = SocketAddr::from(([127, 0, 0, 1], grpc));

@@ -10,6 +10,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{TEST_TIMEOUT, eventually};
 
+/// Sets the clock of a program apart from the machine's by libfaketime, in seconds. Programs in Go
+/// ignore it.
+pub fn set_clock(command: &mut Command, offset: i32) {
+    if offset != 0 {
+        // libc must come before the jemalloc that Debian's Redis is linked to: jemalloc reads the
+        // time while libfaketime initializes.
+        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1 libc.so.6");
+        command.env("FAKETIME", format!("{offset:+}")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+}
+
 /// A running child.
 pub struct Process {
     name: &'static str,

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::process::Process;
 use super::redis::port;
-use crate::built;
+use super::web::Web;
+use crate::{TEST_TIMEOUT, becomes, built};
 
 /// A running `tollgate serve`, ready for requests.
 pub struct Tollgate {
@@ -77,6 +78,12 @@ impl Tollgate {
     pub fn terminate(&mut self) -> ExitStatus {
         self.process.signal(Signal::TERM);
         self.process.wait_for_end()
+    }
+
+    /// Waits until it is ready, which it is not before it has reached its store.
+    pub async fn wait_until_ready(&self) {
+        let is_ready = || async { Web::new(self.http).get("/readyz").await.status };
+        becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
     }
 
     /// Waits for a log message.

@@ -7,7 +7,7 @@ use crate::redis::{calm, nodes_of};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::{Cluster, Layout};
-use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
+use crate::support::redis::sentinels::{Sentinels, Watch};
 use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Rotates the password of `app` on all of these servers, once for each of `numbers`.
@@ -42,14 +42,12 @@ async fn connections_to_all_nodes_of_a_cluster_follow() {
     let cluster = Cluster::start_as(Layout { setup: guarded(), ..calm() }).await;
     let nodes = nodes_of(&cluster);
     let (files, file) = passwords();
-    let seeds: Vec<_> = cluster.seeds().iter().map(ToString::to_string).collect();
-    let url = format!("redis-cluster://{}", seeds.join(","));
     let flags = [
         ["--redis-user", "app"],
         ["--redis-password-file", &file],
         ["--redis-connection-max-age", "1h"],
     ];
-    let loaded = Loaded::start(&url, flags.as_flattened()).await;
+    let loaded = Loaded::start(&cluster.url(), flags.as_flattened()).await;
     rotate(&loaded, &nodes, &files, 1..=2).await;
     loaded.end("a Cluster, its password rotated");
 }
@@ -75,8 +73,7 @@ async fn connections_to_sentinels_and_their_master_follow() {
     let (files, file) = passwords();
     files.write("user", "app");
     let user = files.file("user").to_str().unwrap().to_owned();
-    let addresses: Vec<_> = group.addresses().iter().map(ToString::to_string).collect();
-    let url = format!("redis-sentinel://{MASTER}@{}", addresses.join(","));
+    let url = group.url();
     let flags = [
         ["--redis-user-file", &user],
         ["--redis-password-file", &file],

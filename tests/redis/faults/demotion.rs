@@ -10,7 +10,7 @@ use super::{
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::pair::Pair;
-use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::redis::sentinels::Sentinels;
 use crate::support::redis::{Redis, Setup};
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -150,9 +150,7 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_server_that_sentinels_still_name_fails_calls_at_once_until_they_name_another() {
     let group = Sentinels::start().await;
-    let addresses: Vec<String> = group.addresses().iter().map(ToString::to_string).collect();
-    let url = format!("redis-sentinel://{MASTER}@{}", addresses.join(","));
-    let service = Service::start(&url, &[]).await;
+    let service = Service::start(&group.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     load.go_on(1_200).await;
     let old = group.master().await;

@@ -3,17 +3,12 @@
 use std::time::Duration;
 
 use super::{Service, all, recovers_within, values};
-use crate::support::redis::sentinels::{MASTER, Sentinels};
-
-fn url(addresses: &[std::net::SocketAddr]) -> String {
-    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    format!("redis-sentinel://{MASTER}@{}", addresses.join(","))
-}
+use crate::support::redis::sentinels::Sentinels;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name() {
     let group = Sentinels::start().await;
-    let service = Service::start(&url(&group.addresses()), &[]).await;
+    let service = Service::start(&group.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
     load.go_on(500).await;
     let old = group.master().await;
@@ -29,7 +24,7 @@ async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name(
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn silent_or_dead_sentinels_do_not_hide_a_new_master() {
     let group = Sentinels::start().await;
-    let service = Service::start(&url(&group.addresses()), &[]).await;
+    let service = Service::start(&group.url(), &[]).await;
     let load = service.load(vec![all("user", &values(50))]).await;
     load.go_on(300).await;
     // Hangs with its old state: the others suffice to agree on another master.

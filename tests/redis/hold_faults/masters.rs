@@ -4,7 +4,7 @@ use super::{TEST_TIMEOUT, becomes};
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
-use crate::support::redis::sentinels::{MASTER, Sentinels};
+use crate::support::redis::sentinels::Sentinels;
 
 /// Time in milliseconds for which a master takes no writes before it is killed.
 const PAUSE: &str = "60000";
@@ -29,11 +29,7 @@ impl Masters {
     pub(super) fn url(&self) -> String {
         match self {
             Self::One(redis) => redis.url(),
-            Self::Sentinels(group) => {
-                let addresses: Vec<String> =
-                    group.addresses().iter().map(ToString::to_string).collect();
-                format!("redis-sentinel://{MASTER}@{}", addresses.join(","))
-            }
+            Self::Sentinels(group) => group.url(),
             Self::Cluster(cluster) => cluster.url(),
         }
     }

@@ -11,7 +11,7 @@ use redis::RedisResult;
 
 use super::partition::{Isolation, Wires};
 use super::view::View;
-use super::{Kind, Redis, Setup, port};
+use super::{Kind, Redis, Setup, listed, port};
 use crate::{TEST_TIMEOUT, becomes};
 
 const SLOTS: u16 = 16_384;
@@ -92,8 +92,7 @@ impl Cluster {
 
     /// Returns the seeds as a store URL.
     pub fn url(&self) -> String {
-        let seeds: Vec<String> = self.seeds().iter().map(ToString::to_string).collect();
-        format!("redis-cluster://{}", seeds.join(","))
+        format!("redis-cluster://{}", listed(&self.seeds()))
     }
 
     /// Returns the slot of a key.

@@ -38,7 +38,7 @@ use tokio::task::JoinSet;
 
 use self::flavor::Flavor;
 use self::tls::Tls;
-use super::process::Process;
+use super::process::{Process, set_clock};
 use super::{TEST_TIMEOUT, becomes};
 
 /// The setup of a server; applies to every node of a cluster or of a sentinel group.
@@ -54,6 +54,12 @@ pub struct Setup {
     pub tls: Option<Tls>,
     /// Offset of its clock from the machine's, in seconds.
     pub clock_offset: i32,
+}
+
+/// Returns addresses as the lists in URLs and settings have them.
+pub fn listed(addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    addresses.join(",")
 }
 
 /// A running server.
@@ -229,14 +235,7 @@ impl Redis {
 fn launch(setup: &Setup, kind: &Kind, files: &TempDir) -> Process {
     let mut command = Command::new(setup.flavor.binary());
     command.arg(files.path().join("server.conf"));
-    if setup.clock_offset != 0 {
-        // libc must come before the jemalloc that Debian's Redis is linked to: jemalloc reads the
-        // time while libfaketime initializes.
-        command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketime.so.1 libc.so.6");
-        command
-            .env("FAKETIME", format!("{:+}", setup.clock_offset))
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    }
+    set_clock(&mut command, setup.clock_offset);
     match kind {
         Kind::Server(_) => Process::start("redis", &mut command),
         Kind::Sentinel(_) => Process::start("sentinel", command.arg("--sentinel")),

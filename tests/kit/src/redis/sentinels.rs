@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use super::{Kind, Redis, Setup};
+use super::{Kind, Redis, Setup, listed};
 use crate::{TEST_TIMEOUT, becomes};
 
 /// Name of the master in the sentinels' configuration.
@@ -63,6 +63,11 @@ impl Sentinels {
     /// Returns the addresses of the sentinels.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sentinels.iter().map(|sentinel| sentinel.address).collect()
+    }
+
+    /// Returns the sentinels as a store URL.
+    pub fn url(&self) -> String {
+        format!("redis-sentinel://{MASTER}@{}", listed(&self.addresses()))
     }
 
     /// Waits until all sentinels name the same master, and see all running servers follow it.

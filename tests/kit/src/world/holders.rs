@@ -133,7 +133,7 @@ impl RunningWorld {
 
     /// Begins an exchange, if it is time for one and there is anything to ask or return.
     async fn look(self: &Arc<Self>, holder: usize) {
-        self.shared.while_running(FIRST_STOPPED + holder, std::future::ready(())).await;
+        self.shared.running(FIRST_STOPPED + holder).await;
         let at = self.shared.now();
         let now = self.holder_clock(holder);
         let mut state = self.holders[holder].state.lock();

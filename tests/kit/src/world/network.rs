@@ -96,7 +96,7 @@ async fn open(
     let target = shared.resolve(&address);
     shared.sleep_until(shared.arrival(process, target)).await;
     shared.until_reachable(process, target).await;
-    shared.while_running(process, std::future::ready(())).await;
+    shared.running(process).await;
     if shared.is_down(target) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
@@ -201,7 +201,7 @@ async fn deliver(
     while let Some((at, bytes, _)) = from.recv().await {
         shared.sleep_until(at).await;
         shared.until_reachable(connection.process, connection.target).await;
-        shared.while_running(connection.process, std::future::ready(())).await;
+        shared.running(connection.process).await;
         let cut = connection.cut_reply.lock().take();
         let length = cut.map_or(bytes.len(), |most| most.min(bytes.len()));
         if to.write_all(&bytes[..length]).await.is_err() {

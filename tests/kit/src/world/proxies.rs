@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prost::Message as _;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -116,8 +115,7 @@ impl RunningWorld {
     async fn request_all(self: Arc<Self>, begun: Moment, requests: Vec<PlannedRequest>) {
         for PlannedRequest { at, proxy, counter } in requests {
             self.shared.sleep_until(begun + at).await;
-            let stop = FIRST_STOPPED + proxy;
-            self.shared.while_running(stop, std::future::ready(())).await;
+            self.shared.running(FIRST_STOPPED + proxy).await;
             let now = self.shared.now();
             let mut state = self.proxies[proxy].state.lock();
             let decision = state.proxy.decide(counter, || bucket_of(&self.plan, counter), now);
@@ -141,8 +139,7 @@ impl RunningWorld {
         let until = begun + self.plan.end + REPORTED_FOR.as_micros() as u64;
         while self.shared.now() < until {
             sleep(REPORTS).await;
-            let stop = FIRST_STOPPED + proxy;
-            self.shared.while_running(stop, std::future::ready(())).await;
+            self.shared.running(FIRST_STOPPED + proxy).await;
             self.report(proxy, &mut self.proxies[proxy].state.lock(), None);
         }
         let mut state = self.proxies[proxy].state.lock();
@@ -196,8 +193,7 @@ impl RunningWorld {
     ) {
         while let Some((at, message)) = arriving.recv().await {
             self.shared.sleep_until(at).await;
-            let stop = FIRST_STOPPED + proxy;
-            self.shared.while_running(stop, std::future::ready(())).await;
+            self.shared.running(FIRST_STOPPED + proxy).await;
             let now = self.shared.now();
             let mut state = self.proxies[proxy].state.lock();
             let LinkState { proxy: client, stream, .. } = &mut *state;
@@ -259,11 +255,4 @@ impl RunningWorld {
     pub(super) fn stop_proxy(&self, proxy: usize, until: Moment) {
         self.shared.stop(FIRST_STOPPED + proxy, until);
     }
-}
-
-/// Returns a message as the body of a call has it.
-pub(super) fn framed(report: &RateLimitQuotaUsageReports) -> Vec<u8> {
-    let message = report.encode_to_vec();
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0][..], &length, &message].concat()
 }

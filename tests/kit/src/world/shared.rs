@@ -88,6 +88,11 @@ impl SharedWorld {
         .await
     }
 
+    /// Waits while a process is stopped.
+    pub async fn running(&self, process: usize) {
+        self.while_running(process, std::future::ready(())).await;
+    }
+
     /// Returns the path between a process and a target, to change it.
     pub fn path_mut(&self, process: usize, target: Target) -> MappedMutexGuard<'_, Path> {
         MutexGuard::map(self.paths.lock(), |paths| paths.entry((process, target)).or_default())

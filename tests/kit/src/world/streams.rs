@@ -20,9 +20,10 @@ use tonic::body::Body;
 
 use super::plan::Fault;
 use super::process::QUOTA_CALL_US;
-use super::proxies::{ServiceEnd, ToProxy, ToService, bucket_of, framed};
+use super::proxies::{ServiceEnd, ToProxy, ToService, bucket_of};
 use super::run::RunningWorld;
 use super::server::fleet::Moment;
+use crate::http2::framed;
 
 /// Bytes before a message.
 const PREFIX: usize = 5;
@@ -94,7 +95,9 @@ impl RunningWorld {
             let message = match step {
                 StreamStep::Arrived(Some(ToService::Report(report))) => {
                     self.note_report(proxy, process_number, &report);
-                    frames.iter().for_each(|frames| drop(frames.send(framed(&report))));
+                    frames
+                        .iter()
+                        .for_each(|frames| drop(frames.send(framed(&report.encode_to_vec()))));
                     continue;
                 }
                 StreamStep::Arrived(Some(ToService::Acknowledgement(number))) => {
