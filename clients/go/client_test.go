@@ -1,13 +1,17 @@
 package tollgate
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +201,26 @@ func TestARequestThatIsRejectedIsAnErrorOfTheServer(t *testing.T) {
 	Middleware(client, "shop", describe)(next).ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
 	if answer.Code != http.StatusInternalServerError {
 		t.Errorf("status %d", answer.Code)
+	}
+}
+
+func TestTheReasonOfAMissingDecisionIsLoggedOnceASecond(t *testing.T) {
+	fails := func(any, grpc.ServerStream) error { return status.Error(codes.Unavailable, "the store is down") }
+	client := connect(t, fails, WithDefaults(WithTimeout(time.Minute)))
+	var logged bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	warnings.next.Store(0)
+	describe := func(*http.Request) []Descriptor { return []Descriptor{Describe("user", "ann")} }
+	answer := httptest.NewRecorder()
+	Middleware(client, "shop", describe)(nil).ServeHTTP(answer, httptest.NewRequest("GET", "/", nil))
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(logged.String(), "the store is down") {
+		t.Errorf("status %d, logged %q", answer.Code, &logged)
+	}
+	logged.Reset()
+	warnings.next.Store(math.MaxInt64)
+	warnings.noDecision(ErrNoDecision)
+	if logged.Len() != 0 {
+		t.Errorf("logged %q", &logged)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 type DescribeCall func(ctx context.Context, method string) []Descriptor
 
 // UnaryServerInterceptor limits unary calls to a gRPC server. A denied one ends with RESOURCE_EXHAUSTED, a RetryInfo and
-// the trailer retry-after; without a decision, with UNAVAILABLE.
+// the trailer retry-after; without a decision, with UNAVAILABLE, for a reason that is logged as by Middleware.
 func UnaryServerInterceptor(client *Client, domain string, describe DescribeCall, options ...CallOption) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		headers, trailers, err := admit(ctx, client, domain, describe(ctx, info.FullMethod), options)
@@ -60,6 +60,7 @@ func admit(ctx context.Context, client *Client, domain string, descriptors []Des
 	case errors.Is(err, ErrRejected):
 		return headers, nil, status.Error(codes.Internal, "the rate limit service rejects the request")
 	case err != nil:
+		warnings.noDecision(err)
 		return headers, nil, status.Error(codes.Unavailable, "no decision of the rate limit service")
 	case decision.Allowed:
 		return headers, nil, nil

@@ -7,7 +7,7 @@ import (
 )
 
 // Middleware limits the requests of an HTTP server. A denied one is answered with 429 and Retry-After; without a
-// decision, with 503.
+// decision, with 503, for a reason that is logged by [slog], at most once a second.
 //
 // describe maps a request to descriptors; with none, the request is not limited.
 func Middleware(client *Client, domain string, describe func(*http.Request) []Descriptor, options ...CallOption) func(http.Handler) http.Handler {
@@ -26,6 +26,7 @@ func Middleware(client *Client, domain string, describe func(*http.Request) []De
 			case errors.Is(err, ErrRejected):
 				writeProblem(w, http.StatusInternalServerError)
 			case err != nil:
+				warnings.noDecision(err)
 				writeProblem(w, http.StatusServiceUnavailable)
 			case !decision.Allowed:
 				w.Header().Set("Retry-After", decision.RetryAfterSeconds())

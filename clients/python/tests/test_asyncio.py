@@ -1,6 +1,7 @@
 """The client for asyncio; in addition to the cases of clients/conformance."""
 
 import asyncio
+import math
 
 import grpc
 import pytest
@@ -124,6 +125,29 @@ def test_messages_other_than_http_pass_the_middleware():
     for kind in ("lifespan", "websocket"):
         asyncio.run(limited({"type": kind}, None, None))
     assert passed == ["lifespan", "websocket"]
+
+
+def test_the_reason_of_503_is_logged_once_a_second(caplog):
+    async def run():
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        async with tollgate.AsyncClient("127.0.0.1:1", timeout=60) as client:
+            limited = tollgate.RateLimitMiddleware(
+                None, client=client, domain="shop", descriptors=lambda scope: DESCRIPTORS
+            )
+            await limited({"type": "http"}, None, send)
+            assert limited._next_warning > 0
+            limited._next_warning = math.inf
+            await limited({"type": "http"}, None, send)
+        return [message["status"] for message in sent if "status" in message]
+
+    caplog.set_level("WARNING", "tollgate")
+    assert asyncio.run(run()) == [503, 503]
+    [record] = caplog.records
+    assert "UNAVAILABLE" in record.getMessage()
 
 
 def test_a_coroutine_function_needs_the_client_for_asyncio():

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -25,7 +27,8 @@ const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 ///
 /// A denied HTTP request is answered with 429 and `Retry-After`; without a decision, with 503. A
 /// gRPC call, which has the content type `application/grpc`, ends with `RESOURCE_EXHAUSTED`, a
-/// `RetryInfo` and `retry-after`, or with `UNAVAILABLE`.
+/// `RetryInfo` and `retry-after`, or with `UNAVAILABLE`. Why there is no decision is a warning of
+/// `tracing`, at most once a second.
 #[derive(Clone, Debug)]
 #[must_use = "it limits nothing until a server has it"]
 pub struct RateLimitLayer<F> {
@@ -119,6 +122,18 @@ fn headers(decision: &Decision) -> impl Iterator<Item = (HeaderName, HeaderValue
     })
 }
 
+/// Logs why there is no decision, at most once a second, however many requests fail.
+fn warn(error: &Error) {
+    static NEXT: Mutex<Option<Instant>> = Mutex::new(None);
+    let now = Instant::now();
+    // Another thread that has the lock logs.
+    let Ok(mut next) = NEXT.try_lock() else { return };
+    if next.is_none_or(|next| now >= next) {
+        *next = now.checked_add(Duration::from_secs(1));
+        tracing::warn!(%error, "no rate limit decision; the request is refused");
+    }
+}
+
 /// Returns the answer to a request that is not admitted.
 fn refusal(decision: &Result<Decision, Error>, is_grpc: bool) -> Response<Full<Bytes>> {
     let (http, grpc) = match decision {
@@ -127,10 +142,13 @@ fn refusal(decision: &Result<Decision, Error>, is_grpc: bool) -> Response<Full<B
             StatusCode::INTERNAL_SERVER_ERROR,
             Status::internal("the rate limit service rejects the request"),
         ),
-        Err(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            Status::unavailable("no decision of the rate limit service"),
-        ),
+        Err(error) => {
+            warn(error);
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                Status::unavailable("no decision of the rate limit service"),
+            )
+        }
     };
     let mut response = if is_grpc { grpc.into_http() } else { problem(http) };
     if let Ok(decision) = decision {

@@ -33,12 +33,23 @@ export async function limit<Request>(options: LimitOptions<Request>, request: Re
   try {
     decision = await options.client.shouldRateLimit(options.domain, descriptors, options);
   } catch (error) {
-    if (error instanceof NoDecision) return { headers: [], refusal: problem(503, "Service Unavailable", {}) };
-    throw error;
+    if (!(error instanceof NoDecision)) throw error;
+    warn(error);
+    return { headers: [], refusal: problem(503, "Service Unavailable", {}) };
   }
   const { headers } = decision;
   if (decision.allowed) return { headers };
   return { headers, refusal: problem(429, "Too Many Requests", { "retry-after": decision.retryAfterHeader }) };
+}
+
+let nextWarning = 0;
+
+/** Prints why there is no decision, at most once a second. */
+function warn(error: NoDecision): void {
+  const now = performance.now();
+  if (now < nextWarning) return;
+  nextWarning = now + 1000;
+  console.warn(`tollgate: no rate limit decision, answered with 503: ${error.message}`);
 }
 
 /** Returns a problem of RFC 9457. */

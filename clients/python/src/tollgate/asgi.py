@@ -1,6 +1,8 @@
 """Middleware for ASGI applications: Starlette, FastAPI, Quart, Django."""
 
 import json
+import logging
+import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_LOG = logging.getLogger("tollgate")
 _TITLES = {429: "Too Many Requests", 503: "Service Unavailable"}
 
 
@@ -19,7 +22,7 @@ class RateLimitMiddleware:
     """Answers HTTP requests that are denied with 429 and `Retry-After`; without a decision, with 503.
 
     `descriptors` maps the scope of a request to descriptors; none: the request is not limited. Other messages, such as
-    those of a WebSocket, pass.
+    those of a WebSocket, pass. Why there is no decision is logged by the logger `tollgate`, at most once a second.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class RateLimitMiddleware:
         self._domain = domain
         self._descriptors = descriptors
         self._options = {"timeout": timeout, "failure_mode": failure_mode, "shadow": shadow}
+        self._next_warning = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         descriptors = self._descriptors(scope) if scope["type"] == "http" else ()
@@ -45,13 +49,20 @@ class RateLimitMiddleware:
             return await self._app(scope, receive, send)
         try:
             decision = await self._client.should_rate_limit(self._domain, descriptors, **self._options)
-        except NoDecision:
+        except NoDecision as error:
+            self._warn(error)
             return await _answer(send, 503, [])
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in decision.headers]
         if decision.denied:
             headers.append((b"retry-after", decision.retry_after_header.encode()))
             return await _answer(send, 429, headers)
         await self._app(scope, receive, _with_headers(send, headers) if headers else send)
+
+    def _warn(self, error: NoDecision) -> None:
+        now = time.monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + 1
+            _LOG.warning("no rate limit decision, answered with 503: %s", error)
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:

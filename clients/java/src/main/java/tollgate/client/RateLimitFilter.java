@@ -13,7 +13,7 @@ import java.util.function.Function;
 
 /**
  * Limits the requests of a servlet container. A denied one is answered with 429 and {@code Retry-After}; without a
- * decision, with 503.
+ * decision, with 503, for a reason that the logger {@code tollgate.client} has, at most once a second.
  */
 public final class RateLimitFilter implements Filter {
     private final TollgateClient client;
@@ -59,6 +59,7 @@ public final class RateLimitFilter implements Filter {
         try {
             decision = client.shouldRateLimit(domain, found, 1, settings);
         } catch (NoDecisionException error) {
+            Warnings.noDecision(error);
             writeProblem(answer, HttpServletResponse.SC_SERVICE_UNAVAILABLE, "Service Unavailable");
             return;
         }

@@ -93,9 +93,11 @@ public final class RateLimitInterceptor implements ServerInterceptor {
 
     private static Status status(Throwable error) {
         Throwable cause = error instanceof CompletionException ? error.getCause() : error;
-        return cause instanceof NoDecisionException
-            ? Status.UNAVAILABLE.withDescription("no decision of the rate limit service")
-            : Status.INTERNAL.withDescription("the rate limit service rejects the request");
+        if (cause instanceof NoDecisionException none) {
+            Warnings.noDecision(none);
+            return Status.UNAVAILABLE.withDescription("no decision of the rate limit service");
+        }
+        return Status.INTERNAL.withDescription("the rate limit service rejects the request");
     }
 
     private static void deny(ServerCall<?, ?> call, Decision decision) {
