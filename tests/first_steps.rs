@@ -83,6 +83,12 @@ async fn a_first_policy_passes_check_and_test_is_served_and_never_replaces_a_fil
     assert_eq!(std::fs::read_to_string(directory.join("test.yaml")).unwrap(), before);
     assert_eq!(init("other", "5/second").status.code(), Some(0), "another file is none of these");
 
+    let two =
+        ["init", "--domain", "two", "--key", "user", "--key", "ip", "--limit", "5/hour", shown];
+    let two = output(two);
+    assert!(text(&two).contains("hit 127.0.0.1:8081 two user=a,ip=a\n"), "{two:?}");
+    assert_eq!(text(&output(["test", shown])), "ok: 3 tests passed\n");
+
     let service = Tollgate::serve(&directory);
     let client = Client::connect(service.grpc).await;
     assert_eq!(client.limit("user", "ann").await, Some(3));

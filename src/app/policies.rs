@@ -19,7 +19,10 @@ pub(super) struct InitialPolicies {
 /// Reason why there are no policies at startup.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoInitialPolicies {
-    #[error("error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies")]
+    #[error(
+        "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies; \
+         `tollgate init` writes a first policy"
+    )]
     NotConfigured,
     #[error("{0}")]
     Invalid(ProblemReport),

@@ -42,7 +42,9 @@ Examples:
   # Limit each address to 100 requests per minute
   tollgate init --domain gateway --key remote_address --limit 100/minute
   # Limit each account to 5 attempts in 15 minutes, in a directory
-  tollgate init --domain login --key account --limit 5/15m config/limits")]
+  tollgate init --domain login --key account --limit 5/15m config/limits
+  # Limit each pair of user and address, in the order in which callers send them
+  tollgate init --domain login --key user --key remote_address --limit 5/hour")]
 pub struct Init {
     /// Directory for the files, which is created if it does not exist.
     #[arg(value_name = "DIRECTORY", default_value = "policies")]
@@ -50,9 +52,10 @@ pub struct Init {
     /// Domain of the policy: the one that callers send.
     #[arg(long, value_name = "DOMAIN")]
     domain: Option<Name>,
-    /// Key of the descriptor: each of its values has a counter.
-    #[arg(long, value_name = "KEY")]
-    key: Option<Name>,
+    /// Key of the descriptor: each of its values has a counter. With several, each combination of
+    /// values has one.
+    #[arg(long = "key", value_name = "KEY")]
+    keys: Vec<Name>,
     /// Requests and unit: 100/minute, or 5/15m. Units: second, minute, hour, day, week, month,
     /// year.
     #[arg(long, value_name = "AMOUNT/UNIT")]
@@ -97,18 +100,24 @@ struct FirstFiles {
 impl Init {
     /// Writes the files and prints the next commands.
     pub(super) fn run(self) -> Result<ExitCode, CommandError> {
-        let Self { directory, domain, key, limit } = self;
+        let Self { directory, domain, mut keys, limit } = self;
         let domain = given_or_asked(domain, "--domain", "Domain that callers send", "gateway")?;
-        let key = given_or_asked(key, "--key", "Key with a counter per value", "remote_address")?;
+        if keys.is_empty() {
+            let question = "Key with a counter per value";
+            keys.push(given_or_asked(None, "--key", question, "remote_address")?);
+        }
         let limit = given_or_asked(limit, "--limit", "Limit of each value", "100/minute")?;
-        let files = FirstFiles::of(&directory, &domain.0, &key.0, &limit);
+        let files = FirstFiles::of(&directory, &domain.0, &keys, &limit);
         files.verify(&domain.0)?;
         files.write(&directory)?;
         let shown = directory.display();
         print(format_args!(
             "wrote {}\nwrote {}\n\nNext:\n  tollgate test {shown}\n  tollgate serve --policy {shown}\n  \
-             tollgate hit 127.0.0.1:8081 {} {}=a\n",
-            files.policy.name, files.test.name, domain.0, key.0
+             tollgate hit 127.0.0.1:8081 {} {}\n",
+            files.policy.name,
+            files.test.name,
+            domain.0,
+            entries(&keys, "a")
         ));
         Ok(ExitCode::SUCCESS)
     }
@@ -198,26 +207,43 @@ impl FromStr for FirstLimit {
     }
 }
 
+/// Returns a descriptor in which each key has the same value.
+fn entries(keys: &[Name], value: &str) -> String {
+    let entries: Vec<_> = keys.iter().map(|key| format!("{}={value}", key.0)).collect();
+    entries.join(",")
+}
+
 impl FirstFiles {
-    fn of(directory: &Path, domain: &str, key: &str, limit: &FirstLimit) -> Self {
+    fn of(directory: &Path, domain: &str, keys: &[Name], limit: &FirstLimit) -> Self {
         let FirstLimit { amount, unit, length } = limit;
         let name = |end: &str| directory.join(format!("{domain}{end}")).display().to_string();
-        let mut policy = String::new();
+        let names: Vec<_> = keys.iter().map(|key| key.0.as_str()).collect();
+        let mut policy = format!(
+            "# {amount} requests per {unit} for each value of `{}`. `tollgate schema` describes all keys.\n\
+             domain: {domain}\n",
+            names.join("` and `")
+        );
+        let mut indent = String::new();
+        for name in &names {
+            let _ = write!(policy, "{indent}descriptors:\n{indent}  - key: {name}\n");
+            indent.push_str("    ");
+        }
         let _ = write!(
             policy,
-            "# {amount} requests per {unit} for each value of `{key}`. `tollgate schema` describes all keys.\n\
-             domain: {domain}\n\
-             descriptors:\n  - key: {key}\n    rate_limit:\n      unit: {unit}\n      requests_per_unit: {amount}\n"
+            "{indent}rate_limit:\n{indent}  unit: {unit}\n{indent}  requests_per_unit: {amount}\n"
         );
+        let one = entries(keys, "a");
+        let other = entries(keys, "b");
         let test = format!(
             "# Run by: tollgate test {}\n\
              policies: [{domain}.yaml]\n\
-             tests:\n  - test: each {key} has {amount} requests per {unit}\n    steps:\n      \
-             - {{ hit: {key}=a, hits: {amount}, expect: ok, remaining: 0 }}\n      \
-             - {{ hit: {key}=a, expect: over_limit }}\n      \
-             - {{ hit: {key}=b, expect: ok }}\n      \
-             - {{ hit: {key}=a, after: {length}, expect: ok }}\n",
-            directory.display()
+             tests:\n  - test: each {} has {amount} requests per {unit}\n    steps:\n      \
+             - {{ hit: \"{one}\", hits: {amount}, expect: ok, remaining: 0 }}\n      \
+             - {{ hit: \"{one}\", expect: over_limit }}\n      \
+             - {{ hit: \"{other}\", expect: ok }}\n      \
+             - {{ hit: \"{one}\", after: {length}, expect: ok }}\n",
+            directory.display(),
+            names.join(" and ")
         );
         Self {
             policy: Source { name: name(".yaml"), text: policy },
@@ -285,8 +311,11 @@ mod tests {
         for unit in units.chain(["90s", "15m", "36h", "7d", "Minutes"]) {
             for amount in [1, 100, u32::MAX] {
                 let limit: FirstLimit = format!("{amount}/{unit}").parse().unwrap();
-                let files = FirstFiles::of(Path::new("x"), "d", "k", &limit);
-                files.verify("d").unwrap_or_else(|error| panic!("{amount}/{unit}: {error}"));
+                for keys in [&["k"][..], &["user", "ip"], &["a", "a", "b", "c"]] {
+                    let keys: Vec<_> = keys.iter().map(|key| key.parse().unwrap()).collect();
+                    let files = FirstFiles::of(Path::new("x"), "d", &keys, &limit);
+                    files.verify("d").unwrap_or_else(|error| panic!("{amount}/{unit}: {error}"));
+                }
             }
         }
     }

@@ -126,7 +126,9 @@ impl Waited {
         );
         for replica in others(list, version) {
             let found = replica.policies.as_deref().unwrap_or("unknown");
-            text.push_str(&format!("\n  {} has {found}", escaped(name_of(replica))));
+            let name = replica.name.as_deref().map(|name| format!("{} ", escaped(name)));
+            let name = name.unwrap_or_default();
+            text.push_str(&format!("\n  {name}({}) has {found}", escaped(short_id(replica))));
         }
         if let Some(missing) = &list.missing {
             text.push_str(&format!("\n  replicas may be missing: {}", escaped(missing)));
@@ -135,8 +137,9 @@ impl Waited {
     }
 }
 
-fn name_of(replica: &ReplicaView) -> &str {
-    replica.name.as_deref().unwrap_or(&replica.id)
+/// Returns the beginning of the ID, which tells processes of one host apart.
+fn short_id(replica: &ReplicaView) -> &str {
+    replica.id.get(..SHORT_ID).unwrap_or(&replica.id)
 }
 
 /// Formats the replicas as a table.
@@ -149,7 +152,7 @@ fn text_of(list: &ReplicasView, now: Timestamp) -> String {
         let mark = if replica.is_this { " (this)" } else { "" };
         [
             format!("{}{mark}", replica.name.as_deref().unwrap_or("(release before 1.0)")),
-            replica.id.chars().take(SHORT_ID).collect(),
+            short_id(replica).to_owned(),
             known(&replica.release),
             known(&replica.policies),
             ago(replica.loaded_at.as_deref()),
@@ -165,6 +168,9 @@ fn text_of(list: &ReplicasView, now: Timestamp) -> String {
     }
     if let Some(missing) = &list.missing {
         text.push_str(&format!("replicas may be missing: {missing}\n"));
+    }
+    if let Some(rejected) = &list.rejected {
+        text.push_str(&format!("warning: {rejected}\n"));
     }
     text
 }
@@ -189,12 +195,12 @@ mod tests {
     #[test]
     fn those_with_other_policies_are_named() {
         let replicas = vec![replica("a", Some("v2")), replica("b", Some("v1")), replica("c", None)];
-        let list = ReplicasView { is_shared: true, replicas, missing: None };
+        let list = ReplicasView { is_shared: true, replicas, missing: None, rejected: None };
         let waited = Waited { list: list.clone(), version: "v2".to_owned(), is_everywhere: false };
         let lines = [
             "policies v2 are not in force in all replicas after 1m 30s: 1 of 3 replicas have them",
-            "  b has v1",
-            "  c0123456789 has unknown",
+            "  b (b0123456) has v1",
+            "  (c0123456) has unknown",
         ];
         assert_eq!(waited.result(SignedDuration::from_secs(90)), lines.join("\n"));
         let now = "2026-06-01T12:00:04Z".parse().unwrap();
@@ -203,8 +209,10 @@ mod tests {
             "a (this)              a0123456  1.0.0    v2        4s            1h 1m 5s  1s ago",
             "b                     b0123456  1.0.0    v1        4s            1h 1m 5s  1s ago",
             "(release before 1.0)  c0123456  unknown  unknown                           1s ago",
+            "warning: the last policy change was rejected",
             "",
         ];
-        assert_eq!(text_of(&list, now), lines.join("\n"));
+        let rejected = Some("the last policy change was rejected".to_owned());
+        assert_eq!(text_of(&ReplicasView { rejected, ..list }, now), lines.join("\n"));
     }
 }

@@ -131,7 +131,18 @@ async fn a_process_that_shares_nothing_lists_itself() {
     let service = Tollgate::serve(policies.path());
     let list = replicas_at(&format!("http://{}", service.admin));
     assert_eq!((&list["is_shared"], versions(&list).len()), (&json!(false), 1));
-    assert_eq!(list.get("missing"), None);
+    assert_eq!((list.get("missing"), list.get("rejected")), (None, None));
+    policies.write("policy.yaml", "domain: test\ndescriptors: [{ key: user, rate_limt: {} }]\n");
+    assert_eq!(
+        output(["reload", "--admin", &format!("http://{}", service.admin)]).status.code(),
+        Some(2)
+    );
+    let shown = output(["replicas", "--admin", &format!("http://{}", service.admin)]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("warning: the last policy change was rejected: unknown key `rate_limt`"),
+        "{shown}"
+    );
 
     let redis = Redis::start().await;
     let flags = ["--store", &redis.url(), "--store-timeout", "15s", "--replicas", "2"];

@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Api;
+use super::{Api, store};
 use crate::operations::Backend;
 use crate::operations::replicas::{Replica, ReplicaReport};
 
@@ -19,6 +19,10 @@ pub struct ReplicasView {
     /// The reason why processes may be missing; absent if none are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+    /// The reason why the process that answers rejected the last change of its policies; absent if
+    /// it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
 }
 
 /// A process that shares the store.
@@ -77,5 +81,6 @@ impl From<Replica> for ReplicaView {
 pub(super) async fn replicas<B: Backend>(State(api): State<Api<B>>) -> Json<ReplicasView> {
     let ReplicaReport { is_shared, replicas, missing } = api.operations.replicas().await;
     let replicas = replicas.into_iter().map(ReplicaView::from).collect();
-    Json(ReplicasView { is_shared, replicas, missing })
+    let rejected = api.process.policies().last_error.as_deref().map(store::rejected);
+    Json(ReplicasView { is_shared, replicas, missing, rejected })
 }

@@ -163,7 +163,7 @@ impl ServerInfo {
 }
 
 /// Returns the problem of a policy change that was rejected for these reasons.
-fn rejected(report: &str) -> String {
+pub(super) fn rejected(report: &str) -> String {
     let first = report.lines().find_map(|line| line.strip_prefix("error: "));
     let reason = first.map(|line| format!(": {}", excerpt(line, MAX_REASON)));
     let reason = reason.unwrap_or_default();
