@@ -8,6 +8,7 @@ mod circles;
 mod comments;
 mod dependencies;
 mod modules;
+mod mutants;
 mod names;
 mod scan;
 mod statements;

@@ -139,6 +139,7 @@ async fn a_process_that_shares_nothing_lists_itself() {
     );
     let shown = output(["replicas", "--admin", &format!("http://{}", service.admin)]);
     let shown = String::from_utf8(shown.stdout).unwrap();
+    policies.write("policy.yaml", &yearly("user", 10));
     assert!(
         shown.contains("warning: the last policy change was rejected: unknown key `rate_limt`"),
         "{shown}"
