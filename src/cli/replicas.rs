@@ -126,8 +126,8 @@ impl Waited {
         );
         for replica in others(list, version) {
             let found = replica.policies.as_deref().unwrap_or("unknown");
-            let name = replica.name.as_deref().map(|name| format!("{} ", escaped(name)));
-            let name = name.unwrap_or_default();
+            let name = replica.name.as_deref();
+            let name = name.map_or_else(String::new, |name| format!("{} ", escaped(name)));
             text.push_str(&format!("\n  {name}({}) has {found}", escaped(short_id(replica))));
         }
         if let Some(missing) = &list.missing {

@@ -129,15 +129,13 @@ async fn heartbeats_are_those_of_release_0_1_0_whose_processes_are_listed_withou
 async fn a_process_that_shares_nothing_lists_itself() {
     let policies = Policies::of(&yearly("user", 10));
     let service = Tollgate::serve(policies.path());
-    let list = replicas_at(&format!("http://{}", service.admin));
+    let url = format!("http://{}", service.admin);
+    let list = replicas_at(&url);
     assert_eq!((&list["is_shared"], versions(&list).len()), (&json!(false), 1));
     assert_eq!((list.get("missing"), list.get("rejected")), (None, None));
     policies.write("policy.yaml", "domain: test\ndescriptors: [{ key: user, rate_limt: {} }]\n");
-    assert_eq!(
-        output(["reload", "--admin", &format!("http://{}", service.admin)]).status.code(),
-        Some(2)
-    );
-    let shown = output(["replicas", "--admin", &format!("http://{}", service.admin)]);
+    assert_eq!(output(["reload", "--admin", &url]).status.code(), Some(2));
+    let shown = output(["replicas", "--admin", &url]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     policies.write("policy.yaml", &yearly("user", 10));
     assert!(

@@ -13,8 +13,7 @@ struct Survivor<'a> {
 
 /// Returns the survivors of the table: rows whose first cell is a file.
 fn survivors(page: &str) -> Vec<Survivor<'_>> {
-    let cells = |row: &'_ str| row.strip_prefix("| `").is_some();
-    let rows = page.lines().filter(|row| cells(row));
+    let rows = page.lines().filter(|row| row.starts_with("| `"));
     let parsed = rows.filter_map(|row| {
         let mut codes = row.split('`').skip(1).step_by(2);
         Some(Survivor { file: codes.next()?, line: codes.next()? })
