@@ -50,7 +50,7 @@ impl CounterArgs {
     ) -> Result<ExitCode, CommandError> {
         let body = AmendArgs { domain: &self.domain, descriptor: &self.descriptor, fields };
         let changed: Changed = try_block_on(self.server.post(path, &body))?;
-        print(if self.json { table::json(&changed) } else { text(&changed) });
+        print(if self.json { table::json(&changed) } else { text(&changed, self.server.url()) });
         Ok(ExitCode::SUCCESS)
     }
 
@@ -66,7 +66,8 @@ impl CounterArgs {
     }
 }
 
-fn text(changed: &Changed) -> String {
+/// Formats a change of a counter by the service at `url`.
+fn text(changed: &Changed, url: &str) -> String {
     let before = &changed.before;
     let after = &changed.after;
     let domain = escaped(&changed.domain);
@@ -99,7 +100,7 @@ fn text(changed: &Changed) -> String {
         String::new()
     };
     format!(
-        "{key}, rule {rule} in {domain}\n{table}{limit_or_grant}{notes}{clock}note: {}\n",
+        "{key}, rule {rule} in {domain} at {url}\n{table}{limit_or_grant}{notes}{clock}note: {}\n",
         changed.elsewhere
     )
 }

@@ -21,9 +21,7 @@ pub(super) const COMMON: [&str; 15] = [
     "log_format",
 ];
 /// Options of the other commands that are left out: credentials, and parsing of policies.
-const RARE: [&str; 10] = [
-    "token_file",
-    "ca",
+const RARE: [&str; 8] = [
     "client_cert",
     "client_key",
     "merge_domains",
@@ -95,6 +93,19 @@ mod tests {
         assert!(test.contains("--format") && !test.contains("--policy-dialect"), "{test}");
         let top = short_help("top");
         assert!(top.contains("--admin") && !top.contains("--client-cert"), "{top}");
+    }
+
+    #[test]
+    fn short_helps_list_the_options_of_their_examples() {
+        let program = Cli::command();
+        let unlisted = program.get_subcommands().flat_map(|command| {
+            let text = short_help(command.get_name());
+            let (options, examples) = text.split_once("Examples:").unwrap_or((&text, ""));
+            let words = examples.split([' ', '\n', '=']).filter(|word| word.starts_with("--"));
+            let unlisted = words.filter(|word| *word != "--" && !options.contains(*word));
+            unlisted.map(|word| format!("{} {word}", command.get_name())).collect::<Vec<_>>()
+        });
+        assert_eq!(unlisted.collect::<Vec<_>>(), [""; 0]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::printable::escaped_json;
+use crate::printable::{escaped_json, shell_quoted};
 use crate::telemetry::journal::key::read_text;
 
 /// Send rate limit requests to a running service.
@@ -134,7 +134,7 @@ impl Hit {
         let lines = self.descriptors.iter().zip(&response.statuses);
         let lines = lines.map(|(descriptor, status)| {
             let hint = misspelled(descriptor, status).unwrap_or_default();
-            format!("  {descriptor}: {}{hint}\n", self.status_text(status))
+            format!("  {descriptor}: {}{hint}\n", self.status_text(descriptor, status))
         });
         std::iter::once(format!("{}\n", code_name(response.overall_code))).chain(lines).collect()
     }
@@ -147,17 +147,17 @@ impl Hit {
     }
 
     /// Formats a status, such as `OK, 99 of 100 per minute remaining, resets in 42s`.
-    fn status_text(&self, status: &DescriptorStatus) -> String {
+    fn status_text(&self, descriptor: &str, status: &DescriptorStatus) -> String {
         let code = code_name(status.code);
         let Some(limit) = &status.current_limit else {
-            let domain = &self.domain;
-            let none = format!(
-                "no limit applied: no policy for domain `{domain}`, no matching rule (see `tollgate explain`), or \
-                 its store is down and the rule has `on_store_error: allow` (see `tollgate top`)"
-            );
+            if status.limit_remaining == u32::MAX {
+                return format!("{code}, unlimited by rule");
+            }
+            let domain = shell_quoted(&self.domain);
+            let descriptor = shell_quoted(descriptor);
             return format!(
-                "{code}, {}",
-                if status.limit_remaining == u32::MAX { "unlimited by rule" } else { &none }
+                "{code}, no limit applied: no policy for the domain, no matching rule, or a store error with \
+                 `on_store_error: allow`; see `tollgate explain {domain} {descriptor}`"
             );
         };
         let hits = self.hits.unwrap_or(1);

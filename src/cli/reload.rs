@@ -43,7 +43,8 @@ impl Reload {
             try_block_on(self.server.post("policies/reload", &()))?;
         let result = if is_changed { "reloaded" } else { "unchanged" };
         let rules = counted(policies.rules, "rule");
-        print(format_args!("policies {result}: version {}, {rules}\n", policies.version));
+        let url = self.server.url();
+        print(format_args!("policies {result} at {url}: version {}, {rules}\n", policies.version));
         if let Some(changes) = changes.filter(|_| is_changed) {
             print(format_args!("{changes}\n"));
         }

@@ -54,7 +54,11 @@ impl ResetArgs {
         let mut total = ResetAheadView { examined: 0, reset: 0, farthest_us: 0, next: None };
         try_block_on(reset_ahead(&server, &mut total))
             .map_err(|error| format!("{error}; until then: {}", text(&total).trim_end()))?;
-        print(if json { table::json(&total) } else { text(&total) });
+        print(if json {
+            table::json(&total)
+        } else {
+            format!("{}: {}", server.url(), text(&total))
+        });
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -11,7 +11,6 @@ use super::proto::rate_limit_response::rate_limit::Unit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::status_encoding;
 use super::units::UNITS;
-use crate::algorithm::Limit;
 use crate::algorithm::time::Micros;
 use crate::limiter::{AppliedLimit, Decision, Status, StatusKind};
 
@@ -148,7 +147,7 @@ fn current_limit(applied: AppliedLimit<'_>, status: &Status<'_>) -> RateLimit {
     RateLimit {
         name: match name {
             Some(name) => unquoted(name),
-            None if unit == Unit::Unknown || shown_burst(applied.limit).is_some() => {
+            None if unit == Unit::Unknown || applied.limit.distinct_burst().is_some() => {
                 InWords(applied).to_string()
             }
             None => String::new(),
@@ -164,18 +163,13 @@ fn unquoted(name: &str) -> String {
     name.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { '\'' } else { c }).collect()
 }
 
-/// Returns the burst if it differs from the amount of the rate.
-fn shown_burst(limit: &Limit) -> Option<u32> {
-    limit.burst().filter(|burst| limit.windows().iter().all(|window| window.limit() != *burst))
-}
-
 /// A limit that units cannot express, such as `5 per 250ms` or `100 per 1m burst 20`.
 struct InWords<'a>(AppliedLimit<'a>);
 
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)?;
-        shown_burst(self.0.limit).map_or(Ok(()), |burst| write!(f, " burst {burst}"))
+        self.0.limit.distinct_burst().map_or(Ok(()), |burst| write!(f, " burst {burst}"))
     }
 }
 
@@ -202,7 +196,7 @@ mod tests {
     use super::*;
     use crate::algorithm::gcra::Gcra;
     use crate::algorithm::quota::Window;
-    use crate::algorithm::{Algorithm, Charge, OnStoreError};
+    use crate::algorithm::{Algorithm, Charge, Limit, OnStoreError};
 
     fn rate(amount: u32, period: Micros, burst: Option<u32>) -> Limit {
         let gcra = Gcra::new(Window::new(amount, period).unwrap(), burst, None).unwrap();
@@ -224,7 +218,7 @@ mod tests {
             let period = Some(window.period());
             let applied = AppliedLimit { limit: &limit, amount: window.limit(), period };
             assert_eq!(
-                (InWords(applied).to_string().as_str(), shown_burst(&limit).is_some()),
+                (InWords(applied).to_string().as_str(), limit.distinct_burst().is_some()),
                 (words, is_shown)
             );
         }

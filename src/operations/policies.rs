@@ -115,11 +115,14 @@ impl Installer {
         if process.domains.is_empty() {
             warn!("policies define no domain; no request is limited");
         }
+        let is_same =
+            before.as_ref().is_some_and(|set| set.policies().version() == process.version);
         info!(
             version = process.version,
             domains = process.domains.len(),
             rules = process.rules,
-            "policies in force"
+            "policies {}",
+            if is_same { "reloaded, unchanged" } else { "in force" }
         );
         self.policies.install(policies);
         self.compiler.warn_if_nearly_full();

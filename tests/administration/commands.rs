@@ -28,7 +28,11 @@ async fn denials_and_top_list_denied_callers() {
     assert!(line.contains("retry at"), "{line}");
     let none = run(&["denials", "--admin", &admin, "--key", "user=bob"]);
     assert_eq!(none.status.code(), Some(1));
-    assert!(text(&none).starts_with("no denials found; recorded since"), "{}", text(&none));
+    assert!(
+        text(&none).starts_with(&format!("no denials found at {admin}; recorded since")),
+        "{}",
+        text(&none)
+    );
     assert!(text(&none).contains(" UTC by this replica only"), "{}", text(&none));
     for (flags, reason) in [
         (["--domain", "shop"], "no policy for domain `shop` (domains: test)"),
@@ -180,7 +184,8 @@ async fn a_token_is_read_from_a_file() {
     );
     folder.write("mine", WRITER);
     let reloaded = run(&[&["reload"], &mine[..]].concat());
-    assert!(text(&reloaded).starts_with("policies unchanged: version "), "{}", error(&reloaded));
+    let unchanged = format!("policies unchanged at {admin}: version ");
+    assert!(text(&reloaded).starts_with(&unchanged), "{}", error(&reloaded));
 }
 
 #[tokio::test]

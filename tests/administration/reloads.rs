@@ -61,7 +61,7 @@ async fn each_load_is_reported_once_with_its_differences() {
     let report = (7..100).find_map(|amount| {
         policies.write("policy.yaml", &daily("user", amount));
         let report = String::from_utf8(output(["reload", "--admin", &admin_url]).stdout).unwrap();
-        report.starts_with("policies reloaded: version ").then_some(report)
+        report.starts_with(&format!("policies reloaded at {admin_url}: version ")).then_some(report)
     });
     assert!(report.unwrap().contains("rule `user` changed"));
     let since = loads(&admin).await;

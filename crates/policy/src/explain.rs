@@ -36,9 +36,15 @@ pub fn explain<'p>(
     (text, rule)
 }
 
-/// Returns the limit of a rule in words, such as `100 hits in 1m`; `None` if it imposes none.
+/// Returns the limit of a rule in words, such as `100 hits in 1m` or `100 hits in 1m, burst 20`;
+/// `None` if it imposes none.
 pub fn limit_in_words(rule: &Rule) -> Option<String> {
-    rule.limit().map(amounts)
+    rule.limit().map(|limit| amounts(limit) + &burst_in_words(limit))
+}
+
+/// Returns the burst of a limit in words, to follow its rate; empty if the rate implies it.
+pub fn burst_in_words(limit: &Limit) -> String {
+    limit.distinct_burst().map_or_else(String::new, |burst| format!(", burst {burst}"))
 }
 
 fn write_match<'p>(

@@ -144,7 +144,13 @@ pub(super) async fn reload<B: Backend>(
     State(api): State<Api<B>>,
     Extension(audit): Extension<AuditEntry>,
 ) -> Result<Json<Reloaded>, ApiError> {
-    let ReloadedPolicies { is_changed, changes, policies } = api.operations.reload().await?;
-    audit.add(&format!("policies {} are in force", policies.version));
+    let reloaded = api.operations.reload().await;
+    let version = api.process.policies().version;
+    audit.add(&match &reloaded {
+        Ok(reloaded) if reloaded.is_changed => format!("policies {version} are in force"),
+        Ok(_) => format!("unchanged: policies {version} are in force"),
+        Err(_) => format!("rejected: policies {version} are in force"),
+    });
+    let ReloadedPolicies { is_changed, changes, policies } = reloaded?;
     Ok(Json(Reloaded { is_changed, changes, policies: policies.into() }))
 }

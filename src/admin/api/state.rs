@@ -7,6 +7,7 @@ use super::rfc3339;
 use crate::algorithm::Limit;
 use crate::algorithm::amend::CounterReading;
 use crate::algorithm::time::Micros;
+use crate::policy::explain::burst_in_words;
 
 /// The state of a counter.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -59,10 +60,10 @@ impl StateView {
     /// Returns the state of a counter of `limit`.
     pub(super) fn of(limit: &Limit, look: &CounterReading) -> Self {
         let permits = limit.in_flight().map(|amount| (format!("{amount} in flight"), amount));
-        let windows = limit
-            .windows()
-            .iter()
-            .map(|window| (window.to_string(), limit.burst().unwrap_or_else(|| window.limit())));
+        let windows = limit.windows().iter().map(|window| {
+            let text = window.to_string() + &burst_in_words(limit);
+            (text, limit.burst().unwrap_or_else(|| window.limit()))
+        });
         let windows = windows.chain(permits).zip(&look.windows);
         let windows = windows.map(|((limit, capacity), usage)| WindowView {
             limit,

@@ -63,7 +63,7 @@ impl DenialsArgs {
     /// Queries the service and prints the denials.
     pub(super) fn run(self) -> Result<ExitCode, CommandError> {
         let view = try_block_on(self.fetch())?;
-        print(if self.json { table::json(&view) } else { text::of(&view, &self.server.flags()) });
+        print(if self.json { table::json(&view) } else { text::of(&view, &self.server) });
         Ok(if view.total > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

@@ -3,22 +3,23 @@
 use jiff::Timestamp;
 
 use crate::admin::api::denials::{DenialView, DenialsView};
+use crate::cli::api::ServerArgs;
 use crate::cli::table;
 use crate::descriptor::Keyed;
 use crate::printable::shell_quoted;
 use crate::printable::{counted, escaped};
 use crate::telemetry::journal::key::read_text;
 
-/// Formats a whole response; `flags` are those that call the same service.
-pub(super) fn of(view: &DenialsView, flags: &str) -> String {
+/// Formats a whole response of a service.
+pub(super) fn of(view: &DenialsView, server: &ServerArgs) -> String {
     // First, since it qualifies all that follows.
     let mut text = missing_notice(view);
     let headings = ["first UTC", "last UTC", "denied", "domain", "rule", "key", "limit", ""];
     text.push_str(&match view.total {
-        0 => no_denials(view),
+        0 => no_denials(view, server.url()),
         _ => table::of(headings, view.denials.iter().map(row)),
     });
-    text.push_str(&next(&view.denials, flags));
+    text.push_str(&next(&view.denials, &server.flags()));
     let more = view.total.saturating_sub(view.denials.len());
     if more > 0 {
         text.push_str(&format!(
@@ -54,7 +55,7 @@ pub(in crate::cli) fn replicas_notice(view: &DenialsView) -> String {
     }
 }
 
-fn no_denials(view: &DenialsView) -> String {
+fn no_denials(view: &DenialsView, url: &str) -> String {
     let since = clock(&view.known_since);
     let others = match &view.others_since {
         _ if !view.is_shared => " only".to_owned(),
@@ -62,7 +63,7 @@ fn no_denials(view: &DenialsView) -> String {
         None if view.missing.is_some() => String::new(),
         None => "; no other replica has reported denials".to_owned(),
     };
-    format!("no denials found; recorded since {since} UTC by this replica{others}\n")
+    format!("no denials found at {url}; recorded since {since} UTC by this replica{others}\n")
 }
 
 /// Returns the next command for the first denial that an operator can resolve, or why there is

@@ -48,6 +48,8 @@ pub(super) enum LineError {
     NoJson(#[from] serde_json::Error),
     #[error("{0}")]
     Log(#[from] LogLineError),
+    #[error("`at` is missing: expected a line {{\"at\": TIME, \"request\": RateLimitRequest}}")]
+    NoTime,
     #[error("`request` is missing")]
     NoRequestField,
     #[error("request: {0}")]
@@ -75,7 +77,9 @@ impl Format {
         let mut line: Value = serde_json::from_slice(line)?;
         match self {
             Self::Trace => {
-                let at = line.get("at").cloned().unwrap_or_default();
+                let Some(at) = line.get("at").cloned() else {
+                    return Err(LineError::NoTime);
+                };
                 let instant = instant("at", &at, 1)?;
                 let message = line.get_mut("request").map(Value::take);
                 let message = json::request(message.ok_or(LineError::NoRequestField)?)

@@ -31,6 +31,12 @@ struct TestFileReader<'a> {
 
 impl TestFileReader<'_> {
     fn test_file(&mut self, root: NodeId) -> Option<TestFile> {
+        if self.yaml.child(root, "tests").is_none() && self.yaml.child(root, "domain").is_some() {
+            let span = self.yaml.node(root)?.span;
+            let error = Finding::error(span, "a policy, not a test file");
+            self.yaml.report(error.note("to validate a policy: `tollgate check FILE`"));
+            return None;
+        }
         let fields = self.yaml.fields(root, TestLevel::File)?;
         let policies = self.yaml.texts(&fields, "policies").map(|policies| policies.value);
         let cases = self.yaml.maps(&fields, "tests", TestLevel::Test).map(|cases| cases.value);

@@ -55,6 +55,39 @@ tests:
 }
 
 #[test]
+fn a_policy_is_named_as_one() {
+    insta::assert_snapshot!(errors("domain: shop\ndescriptors:\n- key: user\n"), @r##"
+    error: a policy, not a test file
+     --> a.test.yaml:1:1
+      |
+    1 | domain: shop
+      | ^^^^^^^^^^^^
+      = to validate a policy: `tollgate check FILE`
+    "##);
+}
+
+#[test]
+fn the_rest_of_an_unquoted_descriptor_is_to_be_quoted() {
+    let report = errors(
+        "policies: [a.yaml]
+tests:
+- test: both keys
+  steps:
+  - { hit: user=ann,ip=192.0.2.1, expect: ok }
+",
+    );
+    insta::assert_snapshot!(report, @r##"
+    error: unknown key `ip=192.0.2.1`
+     --> a.test.yaml:5:21
+      |
+    5 |   - { hit: user=ann,ip=192.0.2.1, expect: ok }
+      |                     ^^^^^^^^^^^^
+      = quote a value that contains a comma: { key: "a=1,b=2" }
+      = in test `both keys`
+    "##);
+}
+
+#[test]
 fn invalid_times_and_descriptors_are_reported() {
     let report = errors(
         "policies: [a.yaml]

@@ -7,6 +7,11 @@ use super::time::{Micros, Timestamp};
 use super::{Algorithm, Charge, Limit};
 
 impl Limit {
+    /// Returns the burst if it differs from the amount of the rate.
+    pub fn distinct_burst(&self) -> Option<u32> {
+        self.burst().filter(|burst| self.windows().iter().all(|window| window.limit() != *burst))
+    }
+
     /// Returns `true` if hits are counted per window and end with it, all at once; `false` if they
     /// end one after the other.
     pub fn counts_per_window(&self) -> bool {

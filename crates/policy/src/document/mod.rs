@@ -42,6 +42,8 @@ use written::{
 
 /// Note for files without a policy.
 const POLICY_START: &str = "a policy starts with `domain: NAME`";
+/// Note for files of tests.
+const TEST_FILE: &str = "a test file: `tollgate test FILE` runs it";
 
 /// Maximum number of rule levels. Envoy sends descriptors of a handful of entries.
 pub(super) const MAX_DEPTH: usize = 32;
@@ -87,7 +89,8 @@ pub(super) fn read(
     if findings.errors_since(&mark) && !has_words_of_policies(&tree, text) {
         let span = SourceSpan { file, ..Default::default() };
         let error = Finding::error(span, "file contains no policy").whole_file();
-        let error = error.note(POLICY_START).note("the content of the file is not shown");
+        let note = if has_top_key(&tree, |key| key == "tests") { TEST_FILE } else { POLICY_START };
+        let error = error.note(note).note("the content of the file is not shown");
         findings.replace_since(&mark, error);
     }
     roots

@@ -125,3 +125,15 @@ fn a_descriptor_without_a_match_is_explained() {
         "##);
     assert!(!explained("").1);
 }
+
+#[test]
+fn a_burst_is_part_of_a_limit_in_words_if_it_differs_from_the_amount() {
+    let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
+    let policies = load(&[source], &CompileOptions::default()).unwrap().policies;
+    let words = |descriptor| {
+        let (_, rule) = explain(&policies, "tiers", &entries(descriptor));
+        limit_in_words(rule.unwrap()).unwrap()
+    };
+    assert_eq!(words("plan=free,user=42"), "100 hits in 1m, burst 20");
+    assert_eq!(words("gcra="), "10000 hits in 1m");
+}

@@ -158,6 +158,12 @@ fn policies_that_take_too_much_memory_are_refused_before_they_are_compiled() {
 }
 
 #[test]
+fn a_test_file_is_named_as_one() {
+    let report = errors(&["policies: [a.yaml]\ntests:\n- test: t\n  steps: []\n"]);
+    assert!(report.contains("a test file: `tollgate test FILE` runs it"), "{report}");
+}
+
+#[test]
 fn a_report_shows_nothing_of_a_file_that_is_no_policy() {
     for secret in [
         "root:$6$hunter2:19000:0:99999:7:::\ndaemon:*:19000:0:99999:7:::\n",

@@ -243,7 +243,11 @@ fn unknown<L: VocabularyLevel>(text: &str, key: SourceSpan, level: L) -> Finding
         return error.note(format!("it is allowed {}", places.join(" or ")));
     }
     let words = level.words().map(|word| word.name);
-    Finding::error(key, format!("unknown key `{}`", shown(text)))
-        .suggest(text, words.clone())
-        .note(format!("allowed {}: {}", level.place(), words.collect::<Vec<_>>().join(", ")))
+    let error =
+        Finding::error(key, format!("unknown key `{}`", shown(text))).suggest(text, words.clone());
+    // As the rest of a value with a comma in a mapping of the form `{ ... }`.
+    if text.contains('=') {
+        return error.note("quote a value that contains a comma: { key: \"a=1,b=2\" }");
+    }
+    error.note(format!("allowed {}: {}", level.place(), words.collect::<Vec<_>>().join(", ")))
 }
