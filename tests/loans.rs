@@ -136,6 +136,12 @@ async fn a_receipt_returns_hits_of_its_own_counter_up_to_its_own() {
     let mut holder = Holder::connect(service.grpc).await;
     let loan = holder.borrow("tenant", 50).await;
     assert_eq!((loan.hits, remaining(&client, "tenant").await), (50, 950));
+    let web = Web::new(service.http);
+    let held = "tollgate_loan_hits_held{domain=\"test\",rule=\"tenant\",holder=\"client\"}";
+    assert_eq!(web.metric(held).await, 50);
+    let rules = Web::new(service.admin).get("/api/v1/rules?domain=test&rule=tenant").await.body;
+    let rules: Value = serde_json::from_str(&rules).unwrap();
+    assert_eq!(rules["rules"][0]["held"], json!({ "clients": 50, "proxies": 0 }), "{rules}");
     let other = back("other", &loan, 50, 0);
     assert_eq!(holder.give_back(other).await, LeaseResult::OtherCounter);
     let foreign = ExchangeRequest {
@@ -155,7 +161,7 @@ async fn a_receipt_returns_hits_of_its_own_counter_up_to_its_own() {
     assert_eq!(remaining(&client, "tenant").await, 980);
     assert_eq!(holder.give_back(back("tenant", &loan, 30, 20)).await, LeaseResult::Repeated);
     assert_eq!(remaining(&client, "tenant").await, 980);
-    let web = Web::new(service.http);
+    assert_eq!(web.metric(held).await, 0);
     let rule = "{domain=\"test\",rule=\"tenant\"}";
     for (name, expected) in [("lent", 50), ("used", 20), ("returned", 30)] {
         let name = format!("tollgate_loan_hits_{name}_total{rule}");

@@ -126,6 +126,8 @@ fn operations<B: Backend>(
             begun: Timestamp::now(),
             process: Arc::clone(&shared.process),
             service: Arc::clone(service),
+            rates: Arc::clone(&shared.observation.rates),
+            fetched: Arc::default(),
             is_registered: shared.stores.sends_heartbeats(),
         },
     }

@@ -132,6 +132,10 @@ impl TopArgs {
             "denied/s (1m)",
         ];
         text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
+        if rules.replicas > 1 {
+            let replicas = counted(rules.replicas, "replica");
+            text.push_str(&format!("1m: all {replicas}, up to 5s late; per second: this one\n"));
+        }
         let more = rules.total.saturating_sub(rules.rules.len());
         if more > 0 {
             text.push_str(&format!("and {}\n", counted(more, "more rule")));
@@ -161,7 +165,7 @@ impl TopArgs {
 
 fn rule_row(rule: &RuleView) -> [String; 11] {
     let RateView { allowed, denied, near, shadow_denied, failed, unchecked } = rule.rates.second;
-    let minute = rule.rates.minute;
+    let minute = rule.rates.replicas.unwrap_or(rule.rates.minute);
     let seconds = [allowed, denied, near, shadow_denied, failed, unchecked].map(rate);
     let minutes = [minute.allowed, minute.denied].map(rate);
     let limit = rule.limit.clone().unwrap_or_else(|| "unlimited".to_owned());

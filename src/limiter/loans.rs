@@ -8,13 +8,15 @@ use super::{Limiter, Live};
 use crate::algorithm::Limit;
 use crate::algorithm::judge::Hits;
 use crate::algorithm::lease::Lease;
-use crate::algorithm::time::Micros;
+use crate::algorithm::time::{Micros, Timestamp};
 use crate::algorithm::verdict::Role;
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, OwnedKey};
 use crate::policy::{NoLoan, Policy, PolicySet, Rule};
 use crate::store::{Check, Store};
 use crate::telemetry::journal::{DenialEvent, DenialReason};
 use crate::telemetry::metrics::{LoanCounters, Metrics, RuleMetrics};
+
+const SECOND: Micros = Micros::from_secs(1);
 
 /// The counter of a descriptor, by the limit of its rule.
 #[derive(Debug)]
@@ -134,19 +136,21 @@ impl<'a> LoanTarget<'a> {
         }
     }
 
-    /// Counts hits that are lent to a client.
-    pub fn count_lent(&self, hits: u64) {
+    /// Counts hits that are lent to a client until `end`.
+    pub fn count_lent(&self, hits: u64, end: Timestamp) {
         if let Some(loans) = self.loans {
             loans.lent.inc_by(hits);
+            loans.held.lend(end.index(SECOND), hits);
         }
     }
 
-    /// Counts what a client reports of a loan. Hits that it used count as decisions, too: the
-    /// client has made them.
-    pub fn count_returned(&self, used: u64, unused: u64) {
+    /// Counts what a client reports of a loan that ends at `end`. Hits that it used count as
+    /// decisions, too: the client has made them.
+    pub fn count_returned(&self, used: u64, unused: u64, end: Timestamp) {
         if let Some(loans) = self.loans {
             loans.used.inc_by(used);
             loans.unused.inc_by(unused);
+            loans.held.take_back(end.index(SECOND), used.saturating_add(unused));
         }
         if let Some(decisions) = self.decisions {
             decisions.allowed.inc_by(used);

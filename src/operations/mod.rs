@@ -40,7 +40,7 @@ use self::counters::{AmendedCounter, CounterState, CounterTallies};
 use self::denial_sync::{DenialSync, PeerReport};
 pub use self::error::OperationError;
 use self::policies::{Installer, PolicyReloader, ReloadedPolicies};
-use self::replicas::{ReplicaDirectory, ReplicaReport};
+use self::replicas::{OtherRates, ReplicaDirectory, ReplicaReport};
 use self::servers::{ServerReports, ServerState};
 use self::workers::{WorkerService, WorkerServices};
 use crate::algorithm::amend::Amendment;
@@ -157,6 +157,11 @@ impl<B: Backend> Operations<B> {
     /// Returns the processes that share the store; only this one if counters live in it.
     pub async fn replicas(&self) -> ReplicaReport {
         self.replicas.list().await
+    }
+
+    /// Returns the rates of other processes on the store; `None` if they are not known.
+    pub async fn rates_of_others(&self) -> Option<Arc<OtherRates>> {
+        self.replicas.rates_of_others().await
     }
 
     /// Returns the servers of the store; empty if counters live in this process.

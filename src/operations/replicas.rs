@@ -1,9 +1,10 @@
 //! The processes that share the store, as they describe themselves.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::debug;
 
@@ -12,11 +13,15 @@ use super::workers::WorkerService;
 use crate::store::backend::Backend;
 use crate::store::replicas::{RegisteredReplica, ReplicaInfo};
 use crate::telemetry::build_info::BuildInfo;
+use crate::telemetry::journal::rates::Rates;
+use crate::telemetry::journal::shared_rates::RateSums;
 
 /// Interval at which a change of the policies in force is noticed, and then announced.
 const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of those intervals after which an unchanged description is announced again.
 const REPEAT_EVERY: u32 = 5;
+/// Time for which fetched rates are kept.
+const KEEP_FETCHED: Duration = Duration::from_secs(2);
 
 /// The processes that share the store.
 #[derive(Debug, Default)]
@@ -42,6 +47,16 @@ pub struct Replica {
     pub info: Option<ReplicaInfo>,
 }
 
+/// Rates of other processes on the store over the last minute, up to 5 s late.
+#[derive(Debug)]
+pub struct OtherRates {
+    fetched_at: Instant,
+    /// Number of these processes.
+    pub replicas: usize,
+    /// Sums of their rates.
+    pub sums: RateSums,
+}
+
 /// This process among those on its store.
 #[derive(Clone)]
 pub struct ReplicaDirectory<B> {
@@ -55,6 +70,10 @@ pub struct ReplicaDirectory<B> {
     pub process: Arc<ProcessState>,
     /// The HTTP service, whose store is used.
     pub service: Arc<WorkerService<B>>,
+    /// Rates of the rules in force.
+    pub rates: Arc<Mutex<Rates>>,
+    /// Rates of the other processes, fetched lately.
+    pub fetched: Arc<tokio::sync::Mutex<Option<Arc<OtherRates>>>>,
     /// `false` if the number of replicas is configured: processes then send no heartbeats.
     pub is_registered: bool,
 }
@@ -78,8 +97,11 @@ impl<B: Backend> ReplicaDirectory<B> {
                 continue;
             }
             unchanged = 1;
+            // Rates change all the time, and are as old as the latest announcement.
+            let rates = self.rates.lock().message();
+            let published = ReplicaInfo { rates, ..info.clone().unwrap_or_default() };
             // The reason, a refusal or an unreachable store, is already in the log.
-            announced = match store.announce(&self.id, &info.clone().unwrap_or_default()).await {
+            announced = match store.announce(&self.id, &published).await {
                 Ok(()) => info,
                 Err(error) => {
                     debug!(%error, "failed to announce this process to other replicas");
@@ -120,7 +142,33 @@ impl<B: Backend> ReplicaDirectory<B> {
         ReplicaReport { is_shared: true, replicas, missing }
     }
 
-    /// Returns the description of this process.
+    /// Returns the rates of the other processes; `None` if they are not known.
+    pub(super) async fn rates_of_others(&self) -> Option<Arc<OtherRates>> {
+        let store = self.service.limiter().store().backend();
+        if !store.is_shared() || !self.is_registered {
+            return None;
+        }
+        // Held during the call, so that one reader of several makes it.
+        let mut fetched = self.fetched.lock().await;
+        if let Some(rates) = &*fetched
+            && rates.fetched_at.elapsed() < KEEP_FETCHED
+        {
+            return Some(Arc::clone(rates));
+        }
+        let found = store.replicas().await.ok()?;
+        let others = found.into_iter().filter(|found| *found.id != *self.id);
+        let sums = RateSums::default();
+        let mut rates = OtherRates { fetched_at: Instant::now(), replicas: 0, sums };
+        for info in others.filter_map(|found| found.info) {
+            rates.replicas = rates.replicas.saturating_add(1);
+            rates.sums.add(&info.rates);
+        }
+        let rates = Arc::new(rates);
+        *fetched = Some(Arc::clone(&rates));
+        Some(rates)
+    }
+
+    /// Returns the description of this process, without rates.
     fn own(&self) -> ReplicaInfo {
         let policies = self.process.policies();
         ReplicaInfo {
@@ -129,6 +177,7 @@ impl<B: Backend> ReplicaDirectory<B> {
             release: BuildInfo::OF_PROGRAM.version.to_owned(),
             policies: policies.version,
             loaded_at: policies.loaded_at,
+            rates: String::new(),
         }
     }
 }

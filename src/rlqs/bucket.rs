@@ -90,6 +90,11 @@ impl QuotaBucket {
         &self.terms
     }
 
+    /// Returns the hits in the hands of the proxy: lent, and neither reported nor certainly over.
+    pub fn held_hits(&self) -> u64 {
+        self.ledger.open()
+    }
+
     /// Returns the instant of the next step without a report.
     pub fn due(&self) -> Option<Instant> {
         self.due

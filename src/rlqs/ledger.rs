@@ -87,6 +87,11 @@ impl LoanLedger {
         });
     }
 
+    /// Returns the hits that may still be reported as admitted.
+    pub(super) fn open(&self) -> u64 {
+        self.loans.iter().map(|loan| loan.open).sum()
+    }
+
     /// Records a report. It has all hits that were admitted before `covered`.
     pub(super) fn report(&mut self, allowed: u64, covered: Option<Instant>) -> Settlement {
         let mut left = allowed;

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::{is_ready, metric};
 use crate::support::policy::{Policies, yearly};
 use crate::support::redis::Redis;
+use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
+use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test]
@@ -163,4 +165,33 @@ fn replicas_at(url: &str) -> Value {
 fn versions(list: &Value) -> Vec<&str> {
     let replicas = list["replicas"].as_array().unwrap();
     replicas.iter().filter_map(|replica| replica["policies"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn rates_of_the_last_minute_are_those_of_all_replicas() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&yearly("user", 10));
+    let start = || {
+        Tollgate::serve_with(policies.path(), &["--store", &redis.url(), "--store-timeout", "15s"])
+    };
+    let [idle, busy] = [start(), start()];
+    let client = Client::connect(busy.grpc).await;
+    for _ in 0..15 {
+        client.status(descriptor(&[("user", "ann")])).await;
+    }
+    let web = Web::new(idle.admin);
+    let rules =
+        async || -> Value { serde_json::from_str(&web.get("/api/v1/rules").await.body).unwrap() };
+    let denied = |list: &Value| list["rules"][0]["rates"]["1m_replicas"]["denied"].as_f64();
+    let is_known = |list: &Value| denied(list).is_some_and(|denied| denied > 0.0);
+    let list = becomes("the other's rates are known", TEST_TIMEOUT, rules, is_known).await;
+    assert_eq!(list["replicas"], 2, "{list}");
+    let rates = &list["rules"][0]["rates"];
+    assert_eq!((&rates["1m"]["denied"], &rates["1m"]["allowed"]), (&json!(0.0), &json!(0.0)));
+    let [allowed, denied] =
+        ["allowed", "denied"].map(|outcome| rates["1m_replicas"][outcome].as_f64().unwrap());
+    assert!((allowed / denied - 2.0).abs() < 0.1, "10 allowed, 5 denied: {list}");
+    let top = output(["top", "--once", "--admin", &format!("http://{}", idle.admin)]);
+    let text = String::from_utf8(top.stdout).unwrap();
+    assert!(text.contains("1m: all 2 replicas, up to 5s late"), "{text}");
 }

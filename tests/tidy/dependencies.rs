@@ -83,6 +83,7 @@ pub(super) const ROWS: &[Row] = &[
         crates: "foldhash hashbrown parking_lot std::sync::Arc std::time::SystemTime",
     },
     Row { place: "telemetry/journal/peers", modules: "", crates: "serde serde_json" },
+    Row { place: "telemetry/journal/shared_rates", modules: "", crates: "serde serde_json" },
     Row { place: "watch", modules: "", crates: "async tokio" },
     Row { place: "problem", modules: "", crates: "http serde_json" },
     Row {

@@ -21,6 +21,8 @@ pub struct ReplicaInfo {
     pub policies: String,
     /// Time at which they came into force, RFC 3339.
     pub loaded_at: String,
+    /// Rates of its rules, as text for other processes.
+    pub rates: String,
 }
 
 /// A process that has sent a heartbeat lately.

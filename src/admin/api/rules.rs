@@ -10,7 +10,7 @@ use crate::operations::Backend;
 use crate::policy::explain::limit_in_words;
 use crate::policy::{Imposes, Rule};
 use crate::telemetry::journal::rates::{Counts, PerSecond, Rate, RateStep};
-use crate::telemetry::metrics::{EstimateSummary, Metrics};
+use crate::telemetry::metrics::{EstimateSummary, HeldHits, Metrics};
 
 /// Rules in force.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -19,6 +19,9 @@ pub struct RuleList {
     pub version: String,
     /// Total number of rules, including those on other pages.
     pub total: usize,
+    /// Number of replicas of which `1m_replicas` has rates, including this one.
+    #[serde(default)]
+    pub replicas: usize,
     /// Rules of this page, in the requested order.
     pub rules: Vec<RuleView>,
 }
@@ -43,6 +46,9 @@ pub struct RuleView {
     /// Costs of committed holds relative to their reserved hits, in this process; absent if there
     /// are none.
     pub estimate: Option<EstimateView>,
+    /// Hits in the hands of others; absent if the rule lends none.
+    #[serde(default)]
+    pub held: Option<HeldHitsView>,
     /// Rates of the rule.
     pub rates: RatesView,
     /// Number of descriptors since the start of the process, updated every second.
@@ -83,8 +89,18 @@ pub struct EstimateView {
     pub text: String,
 }
 
+/// Hits of a rule that were lent, and are neither reported nor returned. Negative if this process
+/// took back hits that other ones lent: add up the numbers of all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeldHitsView {
+    /// Held by clients of `LeaseService`.
+    pub clients: i64,
+    /// Held by proxies, by RLQS.
+    pub proxies: i64,
+}
+
 /// Descriptors decided per second.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct RatesView {
     /// Over the last second.
     #[serde(rename = "1s")]
@@ -92,6 +108,9 @@ pub struct RatesView {
     /// Over the last minute.
     #[serde(rename = "1m")]
     pub minute: RateView,
+    /// Over the last minute, of all replicas on the store, up to 5 s late; absent without others.
+    #[serde(rename = "1m_replicas", default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<RateView>,
     /// Over the last 15 minutes.
     #[serde(rename = "15m")]
     pub quarter: RateView,
@@ -168,11 +187,12 @@ impl RuleQuery {
 
 impl Order {
     /// Returns the rate by which rules are ordered; the highest is the first.
-    fn rate(self, rate: &Rate) -> f64 {
+    fn rate(self, rates: &RatesView) -> f64 {
+        let minute = rates.replicas.unwrap_or(rates.minute);
         match self {
             Self::Policy => 0.0,
-            Self::Denied => RateView::from(rate.minute).denied,
-            Self::Allowed => RateView::from(rate.minute).allowed,
+            Self::Denied => minute.denied,
+            Self::Allowed => minute.allowed,
         }
     }
 }
@@ -188,6 +208,12 @@ impl From<EstimateSummary> for EstimateView {
         let EstimateSummary { commits, mean, most, overruns } = summary;
         let advice = summary.advice().map(str::to_owned);
         Self { commits, mean, most, overruns, advice, text: summary.to_string() }
+    }
+}
+
+impl From<HeldHits> for HeldHitsView {
+    fn from(HeldHits { clients, proxies }: HeldHits) -> Self {
+        Self { clients, proxies }
     }
 }
 
@@ -211,12 +237,28 @@ impl From<Rate> for RatesView {
         Self {
             second: rate.second.into(),
             minute: rate.minute.into(),
+            replicas: None,
             quarter: rate.quarter.into(),
         }
     }
 }
 
-fn view(rule: &Rule, rate: Rate, metrics: &Metrics) -> RuleView {
+impl RatesView {
+    /// Adds the rates of other replicas over the last minute.
+    fn with(self, others: PerSecond) -> Self {
+        let mut sum = RateView::from(others);
+        let RateView { allowed, denied, near, shadow_denied, failed, unchecked } = self.minute;
+        sum.allowed += allowed;
+        sum.denied += denied;
+        sum.near += near;
+        sum.shadow_denied += shadow_denied;
+        sum.failed += failed;
+        sum.unchecked += unchecked;
+        Self { replicas: Some(sum), ..self }
+    }
+}
+
+fn view(rule: &Rule, rates: RatesView, counts: Counts, metrics: &Metrics) -> RuleView {
     RuleView {
         domain: rule.domain().to_owned(),
         rule: rule.path().to_owned(),
@@ -226,8 +268,9 @@ fn view(rule: &Rule, rate: Rate, metrics: &Metrics) -> RuleView {
         is_shadow: rule.shadow_mode(),
         is_quota: rule.quota_mode(),
         estimate: metrics.holds.estimate(rule.domain(), rule.path()).map(EstimateView::from),
-        rates: rate.into(),
-        counts: rate.all.into(),
+        held: metrics.loans.held(rule.domain(), rule.path()).map(HeldHitsView::from),
+        rates,
+        counts: counts.into(),
         history: None,
     }
 }
@@ -242,19 +285,21 @@ pub(super) async fn rules<B: Backend>(
 ) -> Json<RuleList> {
     let snapshot = api.policies.snapshot();
     let Some(live) = snapshot.as_deref() else {
-        return Json(RuleList { version: String::new(), total: 0, rules: Vec::new() });
+        return Json(RuleList { version: String::new(), total: 0, replicas: 0, rules: Vec::new() });
     };
+    let others = api.operations.rates_of_others().await;
     let rates = api.rates.lock();
-    let rated = live
-        .policies()
-        .rules()
-        .filter(|rule| which.includes(rule))
-        .map(|rule| (rule, rates.of(live.generation(), rule.id())));
-    let mut rated: Vec<(&Rule, Rate)> = rated.collect();
+    let rated = live.policies().rules().filter(|rule| which.includes(rule)).map(|rule| {
+        let rate = rates.of(live.generation(), rule.id());
+        let own = RatesView::from(rate);
+        let all = others.as_ref().map(|all| own.with(all.sums.of(rule.domain(), rule.path())));
+        (rule, all.unwrap_or(own), rate.all)
+    });
+    let mut rated: Vec<(&Rule, RatesView, Counts)> = rated.collect();
     drop(rates);
     let order = which.order.unwrap_or_default();
     // A stable sort keeps the order of the policies for equal rates.
-    rated.sort_by(|(_, one), (_, other)| order.rate(other).total_cmp(&order.rate(one)));
+    rated.sort_by(|(_, one, _), (_, other, _)| order.rate(other).total_cmp(&order.rate(one)));
     let total = rated.len();
     let rules = page.of(rated).into_iter();
     let history = |rule: &Rule| {
@@ -264,7 +309,12 @@ pub(super) async fn rules<B: Backend>(
         })
     };
     let rules = rules
-        .map(|(rule, rate)| RuleView { history: history(rule), ..view(rule, rate, &api.metrics) })
+        .map(|(rule, rates, counts)| RuleView {
+            history: history(rule),
+            ..view(rule, rates, counts, &api.metrics)
+        })
         .collect();
-    Json(RuleList { version: live.policies().version().to_owned(), total, rules })
+    let version = live.policies().version().to_owned();
+    let replicas = others.map_or(1, |others| others.replicas.saturating_add(1));
+    Json(RuleList { version, total, replicas, rules })
 }

@@ -7,7 +7,10 @@ import { count, h, rate, route, table, write } from './dom.js';
 const EVERY_MS = 1000;
 /** Number of rules shown; they are fetched every second. */
 const SHOWN = 100;
-const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has the last 15 minutes: each second since this page was opened, and steps of 15 seconds before. Totals are since process start. Failed: not decided, since the store failed; unchecked: decided by on_store_error. Rates and totals cover only this process; denied keys cover all replicas.';
+const OF_WHEN = 'Rates are per second, averaged over the last minute; the chart has the last 15 minutes: each second since this page was opened, and steps of 15 seconds before. Totals are since process start. Failed: not decided, since the store failed; unchecked: decided by on_store_error.';
+const ofReplicas = (replicas) => (replicas > 1
+  ? `Rates of the last minute are of all ${count(replicas)} replicas, up to 5 s late; chart, 15 minutes and totals are of this one.`
+  : 'Rates and totals cover only this process; denied keys cover all replicas.');
 /** Seconds without a sample after which the chart is filled again. */
 const GAP_S = 30;
 const ALL = '';
@@ -20,6 +23,8 @@ const histories = new Map();
 let isFilled = false;
 const idOf = (rule) => JSON.stringify([rule.domain, rule.rule]);
 
+/** Rates of the last minute, of all replicas if they share a store. */
+export const minuteOf = (rule) => rule.rates['1m_replicas'] ?? rule.rates['1m'];
 /** Denials of a rule; of a rule in shadow mode, its shadow denials. */
 const deniedOf = (rule, rates) => (rule.is_shadow ? rates.shadow_denied : rates.denied);
 
@@ -70,7 +75,8 @@ export function open(main, parameters, live) {
     remember(latest);
     tiles.show(latest);
     empty.hidden = answer.total > 0;
-    write(note, answer.total > latest.length ? `${OF_WHEN} Showing the ${latest.length} of ${count(answer.total)} rules with the most denials; totals cover only these. For all rules, see Policy.` : OF_WHEN);
+    const whose = `${OF_WHEN} ${ofReplicas(answer.replicas)}`;
+    write(note, answer.total > latest.length ? `${whose} Showing the ${latest.length} of ${count(answer.total)} rules with the most denials; totals cover only these. For all rules, see Policy.` : whose);
     show();
   });
 }
@@ -141,9 +147,9 @@ function summary() {
   const element = h('dl', { class: 'tiles' }, cells.map(({ kind, label, value, all }) =>
     h('div', { class: kind }, h('dt', {}, label, h('span', { class: 'soft' }, '/s')), value, all)));
   const show = (rules) => {
-    element.querySelector('.undecided').classList.toggle('bad', rules.some((rule) => undecided(rule.rates['1m']) > 0));
+    element.querySelector('.undecided').classList.toggle('bad', rules.some((rule) => undecided(minuteOf(rule)) > 0));
     for (const { of, value, all } of cells) {
-      write(value, rate(rules.reduce((sum, rule) => sum + of(rule.rates['1m']), 0)));
+      write(value, rate(rules.reduce((sum, rule) => sum + of(minuteOf(rule)), 0)));
       write(all, `${count(rules.reduce((sum, rule) => sum + of(rule.counts), 0))} total`);
     }
   };
@@ -175,7 +181,7 @@ function row(rule, choose, chosen) {
     h('td', { class: 'number wide' }, passed, stopped),
   ];
   const update = (rule) => {
-    const minute = rule.rates['1m'];
+    const minute = minuteOf(rule);
     const kept = deniedOf(rule, minute);
     write(allowed, rate(minute.allowed));
     write(denied, rate(kept));

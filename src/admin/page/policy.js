@@ -6,6 +6,7 @@ import { confirmed } from './confirm.js';
 import { count, facts, h, rate, route, time, write } from './dom.js';
 import { entriesOf, standing } from './key.js';
 import { loads } from './loads.js';
+import { minuteOf } from './now.js';
 
 const EVERY_MS = 2000;
 const SHOWN = 1000;
@@ -40,9 +41,9 @@ export function open(main, parameters, live) {
       usage = plant(tree, answer.rules);
       shape = next;
     }
-    for (const rule of answer.rules) usage.get(idOf(rule))?.(rule.rates['1m'], rule);
+    for (const rule of answer.rules) usage.get(idOf(rule))?.(minuteOf(rule), rule);
     if (!answer.rules.length) tree.replaceChildren(h('p', { class: 'empty' }, 'No matching rules.'));
-    write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules; rates are averaged over the last minute.`);
+    write(note, answer.total > SHOWN ? `The first ${count(SHOWN)} of ${count(answer.total)} rules.` : `${count(answer.total)} rules; rates are averaged over the last minute${answer.replicas > 1 ? `, of all ${count(answer.replicas)} replicas, up to 5s late` : ''}.`);
   });
   live.every(EVERY_MS, async (signal) => recent.show(await get('reloads', {}, signal)));
   live.every(EVERY_MS, async (signal) => head.replaceChildren(...summary(await get('policies', {}, signal))));
@@ -102,17 +103,22 @@ function plant(place, rules) {
   return usage;
 }
 
+/** Formats hits in the hands of others. Below 0 if more were taken back for other processes. */
+const hits = (number) => (number === 1 ? '1 hit' : `${count(number)} hits`);
+
 function leaf(rule, name) {
   const bar = share();
   const [allowed, denied] = [h('span', {}), h('a', { href: route('denied', { domain: rule.domain, rule: rule.rule }) })];
-  const estimate = h('span', {});
+  const [estimate, holders] = [h('span', {}), h('span', { class: 'estimate soft' })];
   const row = h('div', { class: 'leaf' },
     h('span', {}, h('a', { class: 'key', href: route('now', { domain: rule.domain, rule: rule.rule }) }, name),
       rule.name && h('span', { class: 'soft' }, ` ${rule.name}`),
       rule.is_shadow && h('span', { class: 'tag' }, 'shadow mode'), rule.is_quota && h('span', { class: 'tag' }, 'quota mode')),
     h('span', { class: 'soft' }, rule.limit ?? 'unlimited'),
-    h('span', { class: 'usage' }, bar.element, allowed, denied), estimate);
-  const show = (rates, { is_shadow: isShadow, estimate: costs }) => {
+    h('span', { class: 'usage' }, bar.element, allowed, denied), estimate, holders);
+  const show = (rates, { is_shadow: isShadow, estimate: costs, held }) => {
+    write(holders, held ? `lent by this process: ${hits(held.clients)} in clients, ${hits(held.proxies)} in proxies` : '');
+    holders.hidden = !held;
     write(estimate, costs?.text ?? '');
     estimate.hidden = !costs;
     estimate.className = `estimate ${costs?.advice ? 'watched' : 'soft'}`;

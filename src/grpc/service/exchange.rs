@@ -176,7 +176,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
 
     fn loan(&self, target: &LoanTarget<'_>, block: &LoanBlock) -> Loan {
         let LoanBlock { receipt: charge, usable_for, report } = *block;
-        target.count_lent(charge.hits);
+        target.count_lent(charge.hits, charge.at + usable_for);
         let receipt = LoanReceipt {
             counter: CounterDigest::of(target.rule().domain(), target.key()),
             charge,
@@ -229,7 +229,7 @@ impl<B: Backend> ExchangeCall<'_, B> {
         let loans = limiter.store().loans();
         match loans.take_back(&target.check(), returned, self.deadline).await {
             Ok(Returned::Accepted) => {
-                target.count_returned(used, unused);
+                target.count_returned(used, unused, charge.at + usable_for);
                 LeaseResult::Accepted
             }
             Ok(Returned::Repeated) => LeaseResult::Repeated,

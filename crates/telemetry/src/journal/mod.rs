@@ -16,12 +16,14 @@
 //! | [`peers`] | the exchange between processes on the same store |
 //! | [`undecided`] | store errors of the last ten seconds, by rule |
 //! | [`rates`] | decision rates per rule, over a second, a minute and 15 minutes |
+//! | [`shared_rates`] | their exchange between processes |
 
 pub mod key;
 pub mod peers;
 pub mod rates;
 mod reading;
 mod record;
+pub mod shared_rates;
 pub mod summary;
 pub mod undecided;
 mod worker_denials;

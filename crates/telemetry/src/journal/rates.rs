@@ -153,6 +153,15 @@ impl Rates {
         }
     }
 
+    /// Returns domain, path and rates of each rule that decided anything in the last minute.
+    pub(super) fn last_minute(&self) -> impl Iterator<Item = (&str, &str, PerSecond)> {
+        let length_us = self.seconds.sum();
+        let rules = self.rules.iter().flatten().map(move |ring| {
+            (&*ring.domain, &*ring.rule, per_second(ring.seconds.iter(), length_us))
+        });
+        rules.filter(|(.., minute)| *minute != [0.0; COUNTS])
+    }
+
     /// Returns the complete steps of the last 15 minutes of a rule, oldest first; empty if it has
     /// decided nothing.
     pub fn history(&self, generation: u64, rule: usize) -> Vec<RateStep> {

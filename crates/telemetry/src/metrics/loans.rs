@@ -1,10 +1,13 @@
 //! Metrics of loans, leased hits in the hands of clients: of exchanges, and of each rule that
 //! lends, bounded as those of decisions.
 
-use crate::count::Counter;
+use std::collections::HashSet;
+
+use super::held::{ClientHits, HeldHits, ProxyHits};
+use super::quotas::QuotaMetrics;
+use crate::count::{Counter, Gauge};
 use crate::family::{Family, RuleFamily};
-use crate::metrics::quotas::QuotaMetrics;
-use crate::snapshot::MetricsSnapshot;
+use crate::snapshot::{MetricSeries, MetricsSnapshot, SampleValue};
 
 /// The counters of one rule that lends, in hits.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +18,8 @@ pub struct LoanCounters {
     pub used: Counter,
     /// Returned by clients.
     pub unused: Counter,
+    /// In the hands of clients.
+    pub held: ClientHits,
 }
 
 /// The metrics of loans.
@@ -26,7 +31,8 @@ pub struct LoanMetrics {
     pub quotas: QuotaMetrics,
     answers: Family<Counter, 1>,
     returns: Family<Counter, 1>,
-    pub(super) rules: RuleFamily<LoanCounters>,
+    rules: RuleFamily<LoanCounters>,
+    proxies: RuleFamily<Gauge>,
 }
 
 /// The metrics of loans at the store.
@@ -47,6 +53,7 @@ impl LoanMetrics {
             answers: Family::default(),
             returns: Family::default(),
             rules: RuleFamily::new(max_rules, LoanCounters::default()),
+            proxies: RuleFamily::new(max_rules, Gauge::default()),
         }
     }
 
@@ -63,6 +70,43 @@ impl LoanMetrics {
         out.counters("loan_hits_used", used, self.rules.series(|rule| &rule.used));
         let unused = "Number of lent hits that clients returned unused, by rule.";
         out.counters("loan_hits_returned", unused, self.rules.series(|rule| &rule.unused));
+        let held = "Number of hits lent by this process that clients or proxies hold, less those taken back for other processes.";
+        out.gauges("loan_hits_held", held, self.held_series());
+    }
+
+    fn held_series(&self) -> Vec<MetricSeries> {
+        let mut series = Vec::new();
+        let mut add = |domain: &str, rule: &str, holder: &str, hits| {
+            let labels = [("domain", domain), ("rule", rule), ("holder", holder)];
+            let labels = labels.into_iter().collect();
+            series.push(MetricSeries { labels, value: SampleValue::Level(hits) });
+        };
+        self.rules.each(|domain, rule, loans| add(domain, rule, "client", loans.held.held()));
+        self.proxies.each(|domain, rule, hits| add(domain, rule, "proxy", hits.get()));
+        series
+    }
+
+    /// Removes the series of all rules except these.
+    pub(super) fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
+        self.rules.keep(rules);
+        self.proxies.keep(rules);
+    }
+
+    /// Returns the hits of a rule in the hands of others; `None` if it has lent none, or shares its
+    /// series.
+    pub fn held(&self, domain: &str, rule: &str) -> Option<HeldHits> {
+        let clients = self.rules.own(domain, rule).map(|loans| loans.held.held());
+        let proxies = self.proxies.own(domain, rule).map(|hits| hits.get());
+        let is_lent = clients.is_some() || proxies.is_some();
+        is_lent.then(|| HeldHits {
+            clients: clients.unwrap_or_default(),
+            proxies: proxies.unwrap_or_default(),
+        })
+    }
+
+    /// Returns the part of a proxy in the hits of a rule.
+    pub fn proxy_hits(&self, domain: &str, rule: &str) -> ProxyHits {
+        ProxyHits::of(self.proxies.of(domain, rule))
     }
 
     /// Creates the series of answers and returns at zero.

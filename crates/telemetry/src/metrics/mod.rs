@@ -9,6 +9,7 @@
 //! | `store` | the store: charges, denials, connections |
 //! | `servers` | metrics that the store's servers report |
 //! | `leases`, `loans`, `quotas` | hits charged in advance: by this process, for others |
+//! | `held` | hits in the hands of clients and proxies |
 //! | `rules` | counters of rules |
 //! | `undecided` | store errors of rules, by kind and effect |
 //! | `exceptions` | observable exceptions to the promise |
@@ -19,6 +20,7 @@
 
 mod cost_ratio;
 mod exceptions;
+mod held;
 mod holds;
 mod latency;
 mod leases;
@@ -37,6 +39,7 @@ use std::time::SystemTime;
 
 pub use self::cost_ratio::{CostRatio, EstimateSummary};
 pub use self::exceptions::Exceptions;
+pub use self::held::{ClientHits, HeldHits, ProxyHits};
 pub use self::holds::{HoldCounters, HoldMetrics};
 use self::latency::Latencies;
 pub use self::leases::LeaseMetrics;
@@ -220,7 +223,7 @@ impl Metrics {
     pub fn keep_rules(&self, rules: &HashSet<(&str, &str)>) {
         self.rules.keep(rules);
         self.holds.rules.keep(rules);
-        self.loans.rules.keep(rules);
+        self.loans.keep_rules(rules);
     }
 
     /// Returns a worker's part of the call latency histogram.

@@ -13,6 +13,7 @@ use crate::rlqs::share::ProxyWant;
 use crate::rlqs::terms::{Blanket, BucketTerms, BucketUsage};
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
+use crate::telemetry::metrics::ProxyHits;
 
 /// Maximum number of buckets of a stream.
 pub(super) const MAX_BUCKETS: usize = 20_000;
@@ -63,10 +64,20 @@ impl<B: Backend> QuotaSession<B> {
             }
         }
         let terms = target.terms();
+        let held = self.held_by_proxy(&target);
         if self.stream.is_empty() {
             (self.policies, self.policies_at) = (Some(live.generation()), instant());
         }
-        Some(self.stream.open(id, terms, BucketMemory { _hold: hold, want: ProxyWant::default() }))
+        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), held };
+        Some(self.stream.open(id, terms, memory))
+    }
+
+    /// Returns the count of the hits that the proxy is lent for a target; `None` if it is lent
+    /// none.
+    fn held_by_proxy(&self, target: &BucketTarget<'_>) -> Option<ProxyHits> {
+        let BucketTarget::Limited(target, _) = target else { return None };
+        let rule = target.rule();
+        Some(self.rls.metrics.loans.proxy_hits(rule.domain(), rule.path()))
     }
 
     /// Returns the treatment of a bucket by the policies in force.
@@ -127,13 +138,16 @@ impl<B: Backend> QuotaSession<B> {
         let mut changed = Vec::new();
         for place in self.stream.places() {
             let Some(entry) = self.stream.get(place) else { continue };
-            let terms = self.target(live, &entry.id).terms();
+            let target = self.target(live, &entry.id);
+            let terms = target.terms();
             if terms == *entry.bucket.terms() {
                 continue;
             }
+            let held = self.held_by_proxy(&target);
             self.withdraw_want(place);
             if let Some(entry) = self.stream.get_mut(place) {
                 entry.bucket.set_terms(terms, now);
+                entry.held.held = held;
                 changed.push(place);
             }
         }

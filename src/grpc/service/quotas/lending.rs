@@ -116,6 +116,7 @@ impl<B: Backend> QuotaSession<B> {
         if awaits_ping {
             self.stream.request_ping(now);
         }
+        self.count_held(place);
         self.announce_want(place);
         self.advance(place, now, work);
     }

@@ -54,6 +54,7 @@ use crate::store::backend::Backend;
 use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::telemetry::log_throttle::LogThrottle;
+use crate::telemetry::metrics::ProxyHits;
 
 /// Interval at which a stream with buckets looks for other policies.
 const POLICY_INTERVAL: Duration = Duration::from_secs(1);
@@ -113,6 +114,8 @@ struct BucketMemory {
     _hold: BudgetHold,
     /// The hits that other streams know to be wanted.
     want: ProxyWant,
+    /// The hits that the proxy holds of a rule; `None` if it is lent none.
+    held: Option<ProxyHits>,
 }
 
 impl<B: Backend> Rls<Layered<B>> {

@@ -79,6 +79,7 @@ impl<B: Backend> QuotaSession<B> {
                     self.rls.metrics.loans.quotas.lent.inc_by(loan.receipt.hits);
                 }
                 self.stream.schedule(place);
+                self.count_held(place);
                 self.announce_want(place);
             }
             PendingAction::Abandon => self.close(place),
@@ -100,6 +101,13 @@ impl<B: Backend> QuotaSession<B> {
         let metrics = &self.rls.metrics.loans.quotas;
         metrics.stranded.inc_by(entry.bucket.take_stranded());
         metrics.buckets.dec();
+    }
+
+    /// Counts the hits that the proxy holds for a bucket.
+    pub(super) fn count_held(&mut self, place: usize) {
+        let Some(entry) = self.stream.get_mut(place) else { return };
+        let hits = entry.bucket.held_hits();
+        entry.held.held.iter_mut().for_each(|held| held.set(hits));
     }
 
     /// Shows other streams of the counter how many hits this one wants.

@@ -124,6 +124,12 @@ impl TestSession {
         response.bucket_action.len() / 2
     }
 
+    /// Returns the hits that proxies hold of the rule.
+    fn held(&self) -> i64 {
+        let held = self.session.rls.metrics.loans.held("test", "tenant");
+        held.map_or(0, |held| held.proxies)
+    }
+
     fn lent(&self) -> u64 {
         self.session.rls.metrics.loans.quotas.lent.get()
     }
@@ -249,4 +255,19 @@ async fn a_report_after_a_reload_is_handled_by_the_new_policies() {
     test.report(&tenants(1), 1);
     let response = test.next().unwrap().unwrap();
     assert_eq!(response.bucket_action.len(), 1, "DENY_ALL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_shows_the_hits_that_proxies_hold_until_they_report_or_their_stream_ends() {
+    let mut test = TestSession::new(WIDE);
+    test.report(&tenants(2), 1);
+    assert_eq!((test.loans(), test.held()), (2, 100));
+    test.report_usage(&tenants(1), BucketUsage { allowed: 30, denied: 0 });
+    while test.next().is_some() {}
+    let lent = i64::try_from(test.lent()).unwrap();
+    assert!(lent > 100, "another loan for the bucket with requests");
+    assert_eq!(test.held(), lent - 30);
+    let metrics = Arc::clone(&test.session.rls.metrics);
+    drop(test);
+    assert_eq!(metrics.loans.held("test", "tenant").unwrap().proxies, 0);
 }

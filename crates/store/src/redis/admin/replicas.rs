@@ -32,8 +32,11 @@ const BEGUN_AT: &str = "begun_at";
 const RELEASE: &str = "release";
 const POLICIES: &str = "policies";
 const LOADED_AT: &str = "loaded_at";
+const RATES: &str = "rates";
 /// Maximum size in bytes of a field that is read.
 const MAX_FIELD: usize = 256;
+/// The same for the rates of rules.
+const MAX_RATES: usize = 64 << 10;
 const ANNOUNCE: &str = "\
     redis.call('HSET', KEYS[1], unpack(ARGV, 2))
     return redis.call('PEXPIRE', KEYS[1], ARGV[1])";
@@ -85,12 +88,12 @@ impl RedisStore {
         id: &str,
         info: &ReplicaInfo,
     ) -> Result<(), StoreError> {
-        let ReplicaInfo { name, begun_at, release, policies, loaded_at } = info;
+        let ReplicaInfo { name, begun_at, release, policies, loaded_at, rates } = info;
         let key = self.key_of_replica(id);
         let mut command = redis::cmd("EVAL");
         command.arg(ANNOUNCE).arg(1).arg(&key).arg(REPLICA_TTL.as_millis());
         command.arg(NAME).arg(name).arg(BEGUN_AT).arg(begun_at).arg(RELEASE).arg(release);
-        command.arg(POLICIES).arg(policies).arg(LOADED_AT).arg(loaded_at);
+        command.arg(POLICIES).arg(policies).arg(LOADED_AT).arg(loaded_at).arg(RATES).arg(rates);
         self.call_for_replicas(&key, &command).await.map(drop)
     }
 
@@ -139,16 +142,18 @@ fn read(reply: Value) -> Option<Option<ReplicaInfo>> {
     if fields.is_empty() {
         return Some(None);
     }
-    let field = |name: &str| {
-        let text = fields.get(name).map(|text| text.get(..MAX_FIELD).unwrap_or(text));
+    let bounded = |name: &str, max: usize| {
+        let text = fields.get(name).map(|text| text.get(..max).unwrap_or(text));
         text.map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
     };
+    let field = |name: &str| bounded(name, MAX_FIELD);
     Some(Some(ReplicaInfo {
         name: field(NAME),
         begun_at: field(BEGUN_AT),
         release: field(RELEASE),
         policies: field(POLICIES),
         loaded_at: field(LOADED_AT),
+        rates: bounded(RATES, MAX_RATES),
     }))
 }
 
