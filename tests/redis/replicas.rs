@@ -193,5 +193,5 @@ async fn rates_of_the_last_minute_are_those_of_all_replicas() {
     assert!((allowed / denied - 2.0).abs() < 0.1, "10 allowed, 5 denied: {list}");
     let top = output(["top", "--once", "--admin", &format!("http://{}", idle.admin)]);
     let text = String::from_utf8(top.stdout).unwrap();
-    assert!(text.contains("1m: all 2 replicas, up to 5s late"), "{text}");
+    assert!(text.contains("1m columns: all 2 replicas, up to 5s late"), "{text}");
 }

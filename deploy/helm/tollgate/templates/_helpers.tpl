@@ -53,6 +53,26 @@ redis{{ $s }}-cluster://{{ $hosts }}
 {{- end -}}
 {{- end -}}
 
+{{/* The ports of the store and the control plane, a list. Sentinels tell the address of a server, by default on 6379. */}}
+{{- define "tollgate.egressPorts" -}}
+{{- $ports := list -}}
+{{- $default := ternary "26379" "6379" (eq .Values.store.type "sentinel") -}}
+{{- if ne .Values.store.type "memory" -}}
+{{- range .Values.store.addresses -}}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default $default) -}}
+{{- end -}}
+{{- if eq .Values.store.type "sentinel" -}}
+{{- $ports = append $ports "6379" -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.policies.controlPlane -}}
+{{- $ports = append $ports (regexFind ":[0-9]+$" . | trimPrefix ":" | default "443") -}}
+{{- end -}}
+{{- range uniq $ports }}
+- {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* The Secrets of the store: a list of the Secret's name, its key, the setting, and the file below /etc/tollgate-redis. */}}
 {{- define "tollgate.storeFiles" -}}
 {{- $store := .Values.store -}}
