@@ -134,7 +134,9 @@ impl TopArgs {
         text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
         if rules.replicas > 1 {
             let replicas = counted(rules.replicas, "replica");
-            text.push_str(&format!("1m columns: all {replicas}, up to 5s late; other columns: this replica\n"));
+            text.push_str(&format!(
+                "1m columns: all {replicas}, up to 5s late; other columns: this replica\n"
+            ));
         }
         let more = rules.total.saturating_sub(rules.rules.len());
         if more > 0 {

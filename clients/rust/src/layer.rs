@@ -202,6 +202,12 @@ struct RetryInfo {
 mod tests {
     use std::time::Duration;
 
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
     use super::*;
 
     fn denied() -> Decision {
@@ -241,5 +247,44 @@ mod tests {
         let found: Vec<_> = headers(&Decision { headers: all, ..denied() }).collect();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, "x-limit");
+    }
+
+    /// Counts warnings.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn why_requests_are_refused_is_logged_once_a_second() {
+        let warnings = Arc::<AtomicUsize>::default();
+        tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+            for _ in 0..100 {
+                let error = Error::NoDecision(Status::unavailable("connection refused"));
+                let response = refusal(&Err(error), false);
+                assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            }
+        });
+        // A second may have passed meanwhile.
+        assert!((1..100).contains(&warnings.load(Ordering::Relaxed)));
     }
 }
