@@ -208,11 +208,13 @@ def main():
     check(deployment["replicas"] == 1 and deployment["strategy"] == {"type": "Recreate"}, "embedded: two would count apart")
     check(one(embedded, "HorizontalPodAutoscaler") is None, "embedded: an autoscaler would start a second")
     check(settings(embedded)["TOLLGATE_STORE"] == "memory", "embedded: the store")
-    shared = rendered["redis-cluster"]
-    check(settings(shared)["TOLLGATE_STORE"].startswith("redis-cluster://"), "redis-cluster: the store")
-    check(one(shared, "HorizontalPodAutoscaler")["spec"]["minReplicas"] > 1, "redis-cluster: one replica is none in a rollout")
-    ports = [port["port"] for rule in one(shared, "NetworkPolicy")["spec"]["egress"] for port in rule["ports"]]
-    check(6379 in ports, "redis-cluster: the network keeps Redis away")
+    for where in ("redis", "redis-cluster"):
+        shared = rendered[where]
+        check(settings(shared)["TOLLGATE_STORE"].startswith(f"{where}://"), f"{where}: the store")
+        check(one(shared, "HorizontalPodAutoscaler")["spec"]["minReplicas"] > 1, f"{where}: one replica is none in a rollout")
+        rules = [rule for rule in one(shared, "NetworkPolicy")["spec"]["egress"] if {"protocol": "TCP", "port": 6379} in rule["ports"]]
+        labels = [peer["podSelector"]["matchLabels"] for rule in rules for peer in rule["to"]]
+        check(labels == [{"app.kubernetes.io/name": where}], f"{where}: the network keeps Redis away")
 
     gateway = yaml.safe_load(one(rendered["envoy-gateway"], "ConfigMap")["data"]["envoy-gateway.yaml"])
     check(gateway["apiVersion"] == "gateway.envoyproxy.io/v1alpha1" and gateway["kind"] == "EnvoyGateway", "envoy-gateway: kind")
