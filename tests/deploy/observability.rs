@@ -39,7 +39,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1000000 }
     candidate: { unit: day, requests_per_unit: 1 }
   - key: soft
-    rate_limit: { unit: day, requests_per_unit: 1000000, on_store_error: allow }
+    rate_limit: { unit: day, requests_per_unit: 1000000, on_store_error: allow, lease: { size: 1%, ttl: 1s, holders: [client] } }
 ";
 const CLOSED: &str = "
 domain: closed
