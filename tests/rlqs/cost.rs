@@ -124,16 +124,25 @@ struct Measured {
 
 impl Measured {
     fn serve(store: &str) -> Self {
-        Self::serve_with(store, &[])
+        Self::serve_with(store, &[], true)
     }
 
-    fn serve_with(store: &str, flags: &[&str]) -> Self {
+    /// Starts a service without huge pages, of which memory in use is a multiple.
+    fn serve_in_small_pages(store: &str) -> Self {
+        Self::serve_with(store, &[], false)
+    }
+
+    fn serve_with(store: &str, flags: &[&str], has_huge_pages: bool) -> Self {
         let program = std::env::var_os("TOLLGATE_RLQS_COST");
         let program = program.unwrap_or_else(|| OsString::from(built().join("tollgate")));
         let policies = Policies::of(POLICY);
         let policy = policies.path().to_str().unwrap();
         let flags = [&["--policy", policy, "--store", store], flags].concat();
-        let service = Tollgate::serve_as(&mut command_of(program, ["serve"]), &flags);
+        let mut command = command_of(program, ["serve"]);
+        if !has_huge_pages {
+            command.env("MIMALLOC_ALLOW_THP", "0");
+        }
+        let service = Tollgate::serve_as(&mut command, &flags);
         Self { service, _policies: policies }
     }
 
@@ -152,7 +161,10 @@ impl Measured {
 
 /// Returns the bytes of a bucket of a new process.
 async fn bucket_memory(store: &str) -> u64 {
-    let measured = Measured::serve(store);
+    let measured = Measured::serve_in_small_pages(store);
+    // The first stream leaves memory of its messages and calls, which the second one uses again.
+    let mut first = measured.open().await;
+    first.open_all().await;
     let mut reporter = measured.open().await;
     let before = measured.memory();
     reporter.open_all().await;
@@ -161,7 +173,7 @@ async fn bucket_memory(store: &str) -> u64 {
 
 /// Returns the bytes of a stream, with a part of its connection.
 async fn stream_memory() -> u64 {
-    let measured = Measured::serve("memory");
+    let measured = Measured::serve_in_small_pages("memory");
     drop(measured.open().await);
     let before = measured.memory();
     let mut streams = Vec::new();
@@ -222,7 +234,7 @@ fn fleet_message() -> RateLimitQuotaUsageReports {
 /// Prints the CPU of a service with a fleet of proxies, of whose buckets 1 % have requests, in
 /// percent of a core.
 async fn fleet_cpu(store: &str, redis: Option<u32>) {
-    let measured = Measured::serve_with(store, &["--client-memory-max", "256MiB"]);
+    let measured = Measured::serve_with(store, &["--client-memory-max", "256MiB"], true);
     let usage = || (measured.usage(), redis.map(Usage::of).unwrap_or_default());
     let mut ticks = interval(REPORT_INTERVAL / FLEET);
     let mut fleet = Vec::new();
