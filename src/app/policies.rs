@@ -21,7 +21,7 @@ pub(super) struct InitialPolicies {
 pub(super) enum NoInitialPolicies {
     #[error(
         "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies; \
-         `tollgate init` writes a first policy"
+         `tollgate init` writes a first policy. In an environment of envoyproxy/ratelimit: --envoyproxy-env"
     )]
     NotConfigured,
     #[error("{0}")]

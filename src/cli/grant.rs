@@ -21,7 +21,7 @@ Examples:
   # Grant 100 hits until a fixed time
   tollgate grant 100 --until 2026-06-01T12:30:00Z gateway user=ann
   # End the grant
-  tollgate grant 0 --for 1m gateway user=ann")]
+  tollgate grant 0 gateway user=ann")]
 #[group(skip)]
 pub struct GrantArgs {
     /// Number of hits to grant.
@@ -32,9 +32,9 @@ pub struct GrantArgs {
     which: CounterArgs,
 }
 
-/// End of the grant.
+/// End of the grant; required unless it has 0 hits.
 #[derive(Debug, clap::Args, Serialize)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 struct Expiry {
     /// Duration of the grant, such as 10m.
     #[arg(long, value_name = "DURATION")]
@@ -54,6 +54,14 @@ struct GrantRequest {
 impl GrantArgs {
     /// Requests the grant and prints the result.
     pub(super) fn run(self) -> Result<ExitCode, CommandError> {
-        self.which.change("counter/grant", GrantRequest { hits: self.hits, end: self.end })
+        let Self { hits, mut end, which } = self;
+        if end.r#for.is_none() && end.until.is_none() {
+            if hits > 0 {
+                return Err("a grant has an end: set --for DURATION or --until TIME".into());
+            }
+            // A grant of no hits has no effect, however long it is.
+            end.r#for = Some("1m".to_owned());
+        }
+        which.change("counter/grant", GrantRequest { hits, end })
     }
 }

@@ -81,7 +81,9 @@ impl Inspect {
             _ => format!("To admit a request of {hits} hits, like the last denied one:\n"),
         });
         let reset = ("reset".to_owned(), "clears used hits, debt and grants".to_owned());
-        for (command, effect) in [grant(hits, &view.state), reset] {
+        let end = ("grant 0".to_owned(), "ends the current grant".to_owned());
+        let end = view.state.grant.is_some().then_some(end);
+        for (command, effect) in [grant(hits, &view.state)].into_iter().chain(end).chain([reset]) {
             text.push_str(&format!("  {}\n      {effect}\n", self.which.command(&command)));
         }
         text
@@ -158,7 +160,11 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         None if view.denials_missing.is_some() => {
             rows.push(("denials", "none recorded".to_owned()))
         }
-        None => rows.push(("denials", "none recorded in the last 15 minutes".to_owned())),
+        None => rows.push((
+            "denials",
+            "none recorded in the last 15 minutes; those of other replicas appear within 5s"
+                .to_owned(),
+        )),
         Some(denials) => {
             let first = when(&denials.first, now);
             let last = when(&denials.last, now);

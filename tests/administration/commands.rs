@@ -270,3 +270,22 @@ fn text(output: &Output) -> String {
 fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
+
+#[tokio::test]
+async fn a_limit_that_has_changed_since_a_denial_is_shown_as_that_of_now() {
+    let policies = Policies::of(&daily("user", 1));
+    let service = Tollgate::serve(policies.path());
+    let client = Client::connect(service.grpc).await;
+    client.hit("user", "ann").await;
+    client.hit("user", "ann").await;
+    let admin = format!("http://{}", service.admin);
+    let denials = || text(&run(&["denials", "--admin", &admin]));
+    assert!(denials().contains("  1 in 1d  "), "{}", denials());
+    policies.write("policy.yaml", &daily("user", 5));
+    assert!(run(&["reload", "--admin", &admin]).status.success());
+    assert!(denials().contains("  5 in 1d (now)  "), "{}", denials());
+    let without_end = run(&["grant", "3", "--admin", &admin, "test", "user=ann"]);
+    assert!(error(&without_end).contains("--for DURATION"), "{}", error(&without_end));
+    let ended = run(&["grant", "0", "--admin", &admin, "test", "user=ann"]);
+    assert!(ended.status.success(), "{}", error(&ended));
+}

@@ -61,7 +61,8 @@ pub struct DenialView {
     pub domain: String,
     /// Path of the rule.
     pub rule: String,
-    /// The limit as text, by the policies in force; absent if they have no limit for this rule.
+    /// The limit as text, by the policies in force, and `(now)` if they are not those of `version`;
+    /// absent if they have no limit for this rule.
     #[serde(default)]
     pub limit: Option<String>,
     /// `true` if the limit is a ban.
@@ -231,7 +232,7 @@ impl ReplicaDenials {
         let shown = page.of(found);
         let rules = by_path(policies, &shown);
         let denials = shown.into_iter().map(|found| (rule_of(&rules, &found), found));
-        let denials = denials.map(|(rule, found)| view(rule, found)).collect();
+        let denials = denials.map(|(rule, found)| view(policies, rule, found)).collect();
         DenialsView {
             known_since: rfc3339(kept.max(Instant::from_micros(begun))),
             others_since: (self.peers.processes > 0).then(|| rfc3339(kept)),
@@ -279,8 +280,9 @@ pub(super) async fn of_key(
     // The span also matches keys that only contain this one.
     let found = known.denials.find(&span).into_iter().find(|found| found.key == key);
     let snapshot = api.policies.snapshot();
-    let rules = by_path(snapshot.as_deref().map(|live| live.policies()), &found);
-    (found.map(|found| view(rule_of(&rules, &found), found)), known.peers.missing)
+    let policies = snapshot.as_deref().map(|live| live.policies());
+    let rules = by_path(policies, &found);
+    (found.map(|found| view(policies, rule_of(&rules, &found), found)), known.peers.missing)
 }
 
 /// Rules in force of a set of denials, by domain and path. Looked up in a single pass, regardless
@@ -304,12 +306,15 @@ fn rule_of<'a>(rules: &ByPath<'a>, found: &DeniedKey) -> Option<&'a Rule> {
     rules.get(&(found.domain.as_str(), found.rule.as_str())).copied()
 }
 
-/// Builds the view of a denial, with the details of its rule from the policies in force.
-fn view(rule: Option<&Rule>, found: DeniedKey) -> DenialView {
+/// Builds the view of a denial, with the details of its rule from the policies in force, which may
+/// be other ones than those that denied.
+fn view(policies: Option<&PolicySet>, rule: Option<&Rule>, found: DeniedKey) -> DenialView {
     let view = DenialView::from(found);
+    let is_past = policies.is_some_and(|policies| policies.version() != view.version);
+    let limit = rule.and_then(limit_in_words);
     let is_candidate = CandidateSource::ALL.iter().any(|by| view.rule.ends_with(by.mark()));
     DenialView {
-        limit: rule.and_then(limit_in_words),
+        limit: limit.map(|limit| if is_past { format!("{limit} (now)") } else { limit }),
         is_ban: matches!(rule.map(Rule::imposes), Some(Imposes::Limit(limit)) if limit.is_ban()),
         is_watching: is_candidate || rule.is_some_and(Rule::shadow_mode),
         ..view

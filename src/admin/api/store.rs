@@ -167,7 +167,7 @@ pub(super) fn rejected(report: &str) -> String {
     let first = report.lines().find_map(|line| line.strip_prefix("error: "));
     let reason = first.map(|line| format!(": {}", excerpt(line, MAX_REASON)));
     let reason = reason.unwrap_or_default();
-    format!("the last policy change was rejected{reason}; see /policies")
+    format!("the last policy change was rejected{reason}; `tollgate reload` shows all errors")
 }
 
 /// Returns the status of the process: its problems and its resource usage.

@@ -61,9 +61,12 @@ fn no_denials(view: &DenialsView, url: &str) -> String {
         _ if !view.is_shared => " only".to_owned(),
         Some(others) => format!(", and by other replicas since {} UTC", clock(others)),
         None if view.missing.is_some() => String::new(),
-        None => "; no other replica has reported denials".to_owned(),
+        None => "; no other replica has reported denials for this time".to_owned(),
     };
-    format!("no denials found at {url}; recorded since {since} UTC by this replica{others}\n")
+    let delay = if view.is_shared { "; those of other replicas appear within 5s" } else { "" };
+    format!(
+        "no denials found at {url}; recorded since {since} UTC by this replica{others}{delay}\n"
+    )
 }
 
 /// Returns the next command for the first denial that an operator can resolve, or why there is
