@@ -259,3 +259,86 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         assert!(bytes <= 120, "{bytes} bytes with {records} records");
     }
 }
+
+/// Returns a limit of permits that end after [`TTL`], with its unused counter.
+fn permits(in_flight: u32) -> (Limit, State) {
+    let limit =
+        holding(Algorithm::Concurrency(Concurrency::new(in_flight).unwrap()), OnSettle::Charge);
+    let state = limit.unused();
+    (limit, state)
+}
+
+fn remaining(limit: &Limit, state: &State, now: u64) -> u64 {
+    limit.report(state, None, at(now)).unwrap().remaining
+}
+
+#[test]
+fn a_refund_takes_nothing_of_a_permit_that_ends_at_that_instant() {
+    let (limit, mut state) = permits(9);
+    for (id, ttl) in [(b"a", 2 * TTL), (b"b", TTL)] {
+        let request =
+            HoldRequest { ttl: Some(Micros::new(ttl)), ..request(id, HoldAction::Reserve) };
+        limit.reserve(&mut state, 3, request, at(0)).unwrap();
+    }
+    assert!(limit.refund(&mut state, 1, at(TTL)).unwrap());
+    assert_eq!(remaining(&limit, &state, TTL), 7, "it takes a hit of the permit that is left");
+}
+
+#[test]
+fn a_permit_is_taken_back_until_the_instant_at_which_it_ends() {
+    for (now, took) in [(TTL - 1, true), (TTL, false)] {
+        let (limit, mut state) = permits(9);
+        let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
+        assert_eq!(limit.take_back(&mut state, receipt, at(now)).unwrap(), took);
+        assert_eq!(remaining(&limit, &state, now), 9);
+    }
+}
+
+#[test]
+fn a_take_back_ends_the_permit_of_its_instant_that_has_no_id() {
+    let (limit, mut state) = permits(9);
+    let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
+    reserve(&limit, &mut state, b"a", 3, 0);
+    limit.charge(&mut state, 3, at(1)).unwrap();
+    assert!(limit.take_back(&mut state, receipt, at(1)).unwrap());
+    let left = state.open_holds(at(1));
+    let left: Vec<_> = left.iter().map(|permit| (&*permit.id, permit.taken_at)).collect();
+    assert_eq!(left, [(b"a".as_slice(), at(0)), (b"".as_slice(), at(1))]);
+}
+
+#[test]
+fn permits_are_extended_by_their_id() {
+    let (limit, mut state) = permits(9);
+    reserve(&limit, &mut state, b"a", 3, 0);
+    assert_eq!(change(&limit, &mut state, b"b", HoldAction::Extend, 7), HoldEffect::Nothing);
+    assert_eq!(change(&limit, &mut state, b"a", HoldAction::Extend, 7), HoldEffect::Extended);
+    assert_eq!(remaining(&limit, &state, TTL + 6), 6);
+    assert_eq!(remaining(&limit, &state, TTL + 7), 9);
+}
+
+#[test]
+fn a_counter_is_written_by_an_operation_that_changes_holds_and_by_no_other() {
+    for limit in of_500() {
+        let mut counters = [limit.unused()];
+        for (id, action, written) in [
+            (b"a", HoldAction::Reserve, true),
+            (b"a", HoldAction::Look, false),
+            (b"a", HoldAction::Extend, true),
+            (b"b", HoldAction::Extend, false),
+            (b"a", HoldAction::Settle, true),
+            (b"a", HoldAction::Settle, false),
+        ] {
+            let hold = request(id, action);
+            let question = Question {
+                limit: &limit,
+                hits: if hold.is_on_existing() { Hits::Refund(0) } else { Hits::Charge(75) },
+                role: Role::Enforce,
+                counter: Some(0),
+                hold: Some(&hold),
+                recorded: Recorded::default(),
+            };
+            let judged = judge(&[question], &mut counters, Prior::Open, at(0));
+            assert_eq!(judged.written.as_slice(), [written], "{action:?} of {limit:?}");
+        }
+    }
+}
