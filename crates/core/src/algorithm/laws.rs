@@ -6,6 +6,8 @@ mod amounts;
 mod holds;
 mod marks;
 mod peek;
+mod permits;
+mod requests;
 mod take_back;
 
 use proptest::prelude::*;

@@ -7,7 +7,7 @@ use super::super::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use super::*;
 
 /// Shortest TTL, so that some holds of a trace expire.
-const TTL: u64 = 1_000_000;
+pub(super) const TTL: u64 = 1_000_000;
 const IDS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
 /// Time since the previous operation, the index of an ID, hits, and the kind of operation.
@@ -27,7 +27,7 @@ struct OpenHolds {
     until: u64,
 }
 
-fn holding(algorithm: Algorithm, on_settle: OnSettle) -> Limit {
+pub(super) fn holding(algorithm: Algorithm, on_settle: OnSettle) -> Limit {
     limit(algorithm, Charge::Admitted).with_hold(Hold { ttl: Micros::new(TTL), on_settle })
 }
 
@@ -49,12 +49,18 @@ fn steps() -> impl Strategy<Value = Vec<HoldStep>> {
     proptest::collection::vec((wait, 0usize..IDS.len(), 0u32..9, 0u8..4), 1..80)
 }
 
-fn request(id: &[u8], action: HoldAction) -> HoldRequest<'_> {
+pub(super) fn request(id: &[u8], action: HoldAction) -> HoldRequest<'_> {
     HoldRequest { id, action, ttl: None }
 }
 
 /// Returns `true` if the hits fit and are reserved.
-fn reserve(limit: &Limit, state: &mut State, id: &[u8], hits: u32, now: u64) -> Option<HoldEffect> {
+pub(super) fn reserve(
+    limit: &Limit,
+    state: &mut State,
+    id: &[u8],
+    hits: u32,
+    now: u64,
+) -> Option<HoldEffect> {
     if !limit.allows(state, hits.into(), at(now)).unwrap() {
         return None;
     }
@@ -62,7 +68,13 @@ fn reserve(limit: &Limit, state: &mut State, id: &[u8], hits: u32, now: u64) -> 
     Some(limit.reserve(state, hits.into(), request, at(now)).unwrap())
 }
 
-fn change(limit: &Limit, state: &mut State, id: &[u8], action: HoldAction, now: u64) -> HoldEffect {
+pub(super) fn change(
+    limit: &Limit,
+    state: &mut State,
+    id: &[u8],
+    action: HoldAction,
+    now: u64,
+) -> HoldEffect {
     limit.change_hold(state, request(id, action), at(now)).unwrap()
 }
 
@@ -258,62 +270,6 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         let bytes = state.heap_bytes() / records;
         assert!(bytes <= 120, "{bytes} bytes with {records} records");
     }
-}
-
-/// Returns a limit of permits that end after [`TTL`], with its unused counter.
-fn permits(in_flight: u32) -> (Limit, State) {
-    let limit =
-        holding(Algorithm::Concurrency(Concurrency::new(in_flight).unwrap()), OnSettle::Charge);
-    let state = limit.unused();
-    (limit, state)
-}
-
-fn remaining(limit: &Limit, state: &State, now: u64) -> u64 {
-    limit.report(state, None, at(now)).unwrap().remaining
-}
-
-#[test]
-fn a_refund_takes_nothing_of_a_permit_that_ends_at_that_instant() {
-    let (limit, mut state) = permits(9);
-    for (id, ttl) in [(b"a", 2 * TTL), (b"b", TTL)] {
-        let request =
-            HoldRequest { ttl: Some(Micros::new(ttl)), ..request(id, HoldAction::Reserve) };
-        limit.reserve(&mut state, 3, request, at(0)).unwrap();
-    }
-    assert!(limit.refund(&mut state, 1, at(TTL)).unwrap());
-    assert_eq!(remaining(&limit, &state, TTL), 7, "it takes a hit of the permit that is left");
-}
-
-#[test]
-fn a_permit_is_taken_back_until_the_instant_at_which_it_ends() {
-    for (now, took) in [(TTL - 1, true), (TTL, false)] {
-        let (limit, mut state) = permits(9);
-        let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
-        assert_eq!(limit.take_back(&mut state, receipt, at(now)).unwrap(), took);
-        assert_eq!(remaining(&limit, &state, now), 9);
-    }
-}
-
-#[test]
-fn a_take_back_ends_the_permit_of_its_instant_that_has_no_id() {
-    let (limit, mut state) = permits(9);
-    let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
-    reserve(&limit, &mut state, b"a", 3, 0);
-    limit.charge(&mut state, 3, at(1)).unwrap();
-    assert!(limit.take_back(&mut state, receipt, at(1)).unwrap());
-    let left = state.open_holds(at(1));
-    let left: Vec<_> = left.iter().map(|permit| (&*permit.id, permit.taken_at)).collect();
-    assert_eq!(left, [(b"a".as_slice(), at(0)), (b"".as_slice(), at(1))]);
-}
-
-#[test]
-fn permits_are_extended_by_their_id() {
-    let (limit, mut state) = permits(9);
-    reserve(&limit, &mut state, b"a", 3, 0);
-    assert_eq!(change(&limit, &mut state, b"b", HoldAction::Extend, 7), HoldEffect::Nothing);
-    assert_eq!(change(&limit, &mut state, b"a", HoldAction::Extend, 7), HoldEffect::Extended);
-    assert_eq!(remaining(&limit, &state, TTL + 6), 6);
-    assert_eq!(remaining(&limit, &state, TTL + 7), 9);
 }
 
 #[test]
