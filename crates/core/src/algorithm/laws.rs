@@ -5,6 +5,7 @@ mod amend;
 mod amounts;
 mod holds;
 mod marks;
+mod memory;
 mod peek;
 mod permits;
 mod requests;

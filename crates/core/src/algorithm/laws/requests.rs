@@ -2,6 +2,7 @@
 
 use super::holds::{holding, request};
 use super::*;
+use crate::algorithm::amend::Amendment;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, OnSettle};
 use crate::algorithm::judge::JudgedRequest;
 
@@ -137,4 +138,23 @@ fn a_cost_past_a_full_log_is_added_to_its_newest_entry_and_else_is_an_entry_of_i
     };
     assert_eq!(wait(log(2)), Some(Micros::new(60_000_000)), "the second entry is that of the cost");
     assert_eq!(wait(log(12)), Some(Micros::new(60_000_000 - 2)));
+}
+
+#[test]
+fn a_cost_past_one_of_two_windows_leaves_the_entries_of_the_other() {
+    let windows = vec![window(2, 60_000_000), window(10, 600_000_000)];
+    let algorithm = Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows).unwrap());
+    let limit = holding(algorithm, OnSettle::Charge);
+    let mut counter = [limit.unused()];
+    for now in [0, 5] {
+        asked(&limit, &mut counter, &[(Hits::Charge(1), None)], now);
+    }
+    let commit = |id, cost| (Hits::Refund(0), Some(request(id, HoldAction::Commit(cost))));
+    asked(&limit, &mut counter, &[commit(b"a", 9)], 7);
+    // The log of the short window has 1 hit at 0 and 10 at 7; of the long one, 1 is at 5.
+    asked(&limit, &mut counter, &[commit(b"b", 0)], 8);
+    let looked = limit.amend(&mut counter[0], Amendment::Look, at(8)).unwrap().0.after.windows;
+    let used: Vec<_> = looked.iter().map(|window| (window.used, window.retry_after)).collect();
+    let wait = |end: u64| Some(Micros::new(end - 8));
+    assert_eq!(used, [(11, wait(60_000_007)), (11, wait(600_000_005))]);
 }
