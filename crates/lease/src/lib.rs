@@ -245,6 +245,15 @@ mod tests {
     }
 
     #[test]
+    fn an_owned_check_keeps_its_operation_on_a_hold_apart() {
+        let limit = rate(1);
+        let hold = HoldRequest { id: b"a", action: HoldAction::Settle, ttl: None };
+        let owned = OwnedCheck::of(&check(&limit, Hits::Refund(0), Some(&hold)));
+        assert_eq!(owned.hold(), Some(hold));
+        assert!(!owned.check().is_on_hold() && owned.check_with(Some(&hold)).is_on_hold());
+    }
+
+    #[test]
     fn a_ban_needs_no_counter_but_to_end_permits() {
         let permits = |most| limit(Algorithm::Concurrency(Concurrency::new(most).unwrap()));
         let is_ban = |limit: &Limit| {

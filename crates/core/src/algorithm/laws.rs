@@ -14,6 +14,7 @@ mod take_back;
 use proptest::prelude::*;
 
 use super::gcra::Gcra;
+use super::hold::{Hold, OnSettle};
 use super::judge::{Hits, Question, judge};
 use super::quota::Window;
 use super::sliding_window::{Estimate, SlidingWindow};
@@ -321,6 +322,20 @@ fn a_refund_takes_nothing_where_no_hits_are() {
         let last = state.last();
         assert!(!limit.refund(&mut state, 1, at(7)).unwrap(), "{limit:?}");
         assert_eq!(state.last(), last);
+    }
+}
+
+#[test]
+fn a_refund_of_nothing_changes_nothing() {
+    let gcra =
+        limit(Algorithm::Gcra(Gcra::new(window(9, 60_000), None, None).unwrap()), Charge::Admitted);
+    let hold = Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Charge };
+    for limit in [gcra.clone(), gcra.with_hold(hold)] {
+        let mut state = limit.unused();
+        limit.charge(&mut state, 3, at(0)).unwrap();
+        let before = state.clone();
+        assert!(!limit.refund(&mut state, 0, at(7)).unwrap());
+        assert_eq!(state, before);
     }
 }
 

@@ -210,4 +210,20 @@ mod tests {
         }
         assert!(hot >= 3, "{hot}");
     }
+
+    #[test]
+    fn a_key_takes_the_entry_of_another_that_is_requested_less() {
+        let start = Instant::now();
+        let table = ColdTable::new(start);
+        assert!((0..2).all(|_| !table.count(7 << 32, start)));
+        assert_eq!((0..30).position(|_| table.count(9 << 32, start)), Some(8));
+    }
+
+    #[test]
+    fn a_key_becomes_hot_after_more_windows_than_an_entry_can_count() {
+        let start = Instant::now();
+        let table = ColdTable::new(start);
+        let later = start + FIRST_WINDOW * (1 << WINDOW_BITS);
+        assert_eq!((0..30).position(|_| table.count(7 << 32, later)), Some(7));
+    }
 }

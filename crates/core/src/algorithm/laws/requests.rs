@@ -158,3 +158,21 @@ fn a_cost_past_one_of_two_windows_leaves_the_entries_of_the_other() {
     let wait = |end: u64| Some(Micros::new(end - 8));
     assert_eq!(used, [(11, wait(60_000_007)), (11, wait(600_000_005))]);
 }
+
+#[test]
+fn charged_and_denied_hits_are_tallied_and_peeks_and_refunds_are_not() {
+    let limit = limit(of_500(), Charge::Admitted);
+    let entries = [b"user=ann".to_vec()];
+    let mut counter = [limit.unused()];
+    let written = [Hits::Charge(500), Hits::Charge(7), Hits::Peek(7), Hits::Refund(500)];
+    let written = written.map(|hits| {
+        let recorded = Recorded { entries: &entries, may_grow: true };
+        let role = Role::Enforce;
+        let question =
+            Question { limit: &limit, hits, role, counter: Some(0), hold: None, recorded };
+        judge(&[question], &mut counter, Prior::Open, at(0)).written[0]
+    });
+    assert_eq!(written, [true, true, false, true]);
+    let tallied = counter[0].tallies().iter().map(|tally| (tally.charged, tally.denied));
+    assert_eq!(tallied.collect::<Vec<_>>(), [(500, 7)]);
+}
