@@ -188,6 +188,16 @@ mod tests {
     }
 
     #[test]
+    fn demand_of_two_windows_ago_does_not_count() {
+        for (ms, requests) in [(199, HOT), (200, 1)] {
+            let start = Instant::now();
+            let demand = MissDemand::new(2, start);
+            demand.count(2, Duration::from_millis(100), start + Duration::from_millis(ms));
+            assert_eq!(demand.requests(), requests, "after {ms} ms");
+        }
+    }
+
+    #[test]
     fn a_cold_key_becomes_hot_once_in_a_window() {
         let start = Instant::now();
         let table = ColdTable::new(start);

@@ -170,6 +170,7 @@ fn a_block_is_wanted_once_when_a_key_is_hot_and_again_when_it_runs_out() {
     assert_eq!(wanted, [HOT - 1, 2 * HOT - 1, 3 * HOT - 1], "again until it is added");
     let exchange = holder.exchange().unwrap();
     assert_eq!((exchange.wants.len(), exchange.wants[0].hits), (1, 160), "ten times 16 hits");
+    assert!(!holder.look("ann", 2).wants, "there is no answer yet");
     holder.finish(exchange, vec![loan(40, 1_000)]);
     let until = (0..40).position(|_| holder.look("ann", 1).wants);
     assert_eq!(until, Some(29), "a quarter is left");
@@ -312,13 +313,13 @@ fn requests_that_blocks_admit_keep_a_key_hot() {
 
 #[test]
 fn a_key_is_removed_10_s_after_its_last_answer() {
-    let mut holder = Holder::new();
-    (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
-    let exchange = holder.exchange().unwrap();
-    holder.advance(9_000);
-    let answer = LeaseAnswer { generation: 1, answer: WantAnswer::NotLeasable };
-    holder.finish(exchange, vec![answer]);
-    for (ms, count) in [(2_000, 1), (7_999, 1), (1_000, 0)] {
+    for (ms, count) in [(2_000, 1), (9_999, 1), (10_000, 0)] {
+        let mut holder = Holder::new();
+        (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
+        let exchange = holder.exchange().unwrap();
+        holder.advance(9_000);
+        let answer = LeaseAnswer { generation: 1, answer: WantAnswer::NotLeasable };
+        holder.finish(exchange, vec![answer]);
         holder.advance(ms);
         holder.exchanger.collect(&holder.leases, holder.now);
         assert_eq!(holder.leases.count(), count, "{ms} ms later");
@@ -329,4 +330,19 @@ fn a_key_is_removed_10_s_after_its_last_answer() {
 fn words_of_operations_on_holds_are_known() {
     assert!(RESERVED.iter().all(|word| is_on_hold(word.as_bytes())));
     assert!(![&b""[..], b"user"].iter().any(|word| is_on_hold(word)));
+}
+
+#[test]
+fn a_key_has_four_blocks_at_most() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(4, 1_000));
+    for blocks in 1..=4 {
+        assert!(holder.admits("ann", 3), "one is left");
+        // No block has as many hits.
+        assert_eq!(holder.leases.has_wants() || holder.look("ann", 9).wants, blocks < 4);
+        if let Some(exchange) = holder.exchange() {
+            holder.finish(exchange, vec![loan(4, 1_000)]);
+        }
+    }
+    assert_eq!(holder.exchanger.blocks(), 4);
 }
