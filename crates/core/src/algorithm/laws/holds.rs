@@ -298,3 +298,18 @@ fn a_counter_is_written_by_an_operation_that_changes_holds_and_by_no_other() {
         }
     }
 }
+
+#[test]
+fn a_commit_takes_back_what_it_did_not_cost_and_charges_what_it_cost_more() {
+    let [windows @ .., _] = of_500();
+    for limit in windows {
+        let mut state = limit.unused();
+        for (id, cost, left) in [(b"a", 20, 480), (b"b", 90, 390), (b"c", 75, 315)] {
+            reserve(&limit, &mut state, id, 75, 0);
+            let effect = change(&limit, &mut state, id, HoldAction::Commit(cost), 0);
+            assert_eq!(effect, HoldEffect::Committed { reserved: 75, cost });
+            let report = limit.report(&state, None, at(0)).unwrap();
+            assert_eq!(report.remaining, left, "after {cost} of {limit:?}");
+        }
+    }
+}

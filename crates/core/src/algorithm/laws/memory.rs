@@ -114,6 +114,17 @@ fn what_has_ended_is_dropped_by_the_next_charge() {
 }
 
 #[test]
+fn marks_of_many_charges_are_merged() {
+    let gcra = Gcra::new(window(9_999, 60_000_000), None, None).unwrap();
+    let limit = holding(Algorithm::Gcra(gcra), OnSettle::Charge);
+    let mut state = limit.unused();
+    for now in 0..2_000 {
+        limit.charge(&mut state, 1, at(now)).unwrap();
+    }
+    assert!(state.heap_bytes() < 8_000, "{} bytes", state.heap_bytes());
+}
+
+#[test]
 fn only_a_commit_without_a_hold_needs_memory_among_operations_on_existing_holds() {
     let expected = [
         (HoldAction::Reserve, [false; 2]),

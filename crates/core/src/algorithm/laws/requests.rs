@@ -157,6 +157,9 @@ fn a_cost_past_one_of_two_windows_leaves_the_entries_of_the_other() {
     let used: Vec<_> = looked.iter().map(|window| (window.used, window.retry_after)).collect();
     let wait = |end: u64| Some(Micros::new(end - 8));
     assert_eq!(used, [(11, wait(60_000_007)), (11, wait(600_000_005))]);
+    let of_two_logs = counter[0].heap_bytes();
+    asked(&limit, &mut counter, &[(Hits::Charge(1), None)], 600_000_007);
+    assert!(counter[0].heap_bytes() < of_two_logs, "all entries have expired: one log is left");
 }
 
 #[test]
@@ -173,6 +176,11 @@ fn charged_and_denied_hits_are_tallied_and_peeks_and_refunds_are_not() {
         judge(&[question], &mut counter, Prior::Open, at(0)).written[0]
     });
     assert_eq!(written, [true, true, false, true]);
-    let tallied = counter[0].tallies().iter().map(|tally| (tally.charged, tally.denied));
-    assert_eq!(tallied.collect::<Vec<_>>(), [(500, 7)]);
+    let tallied = |state: &State| {
+        let tallies = state.tallies().iter();
+        tallies.map(|tally| (tally.charged, tally.denied)).collect::<Vec<_>>()
+    };
+    assert_eq!(tallied(&counter[0]), [(500, 7)]);
+    limit.untally(&mut counter[0], &entries, 400);
+    assert_eq!(tallied(&counter[0]), [(100, 7)]);
 }
