@@ -183,4 +183,7 @@ fn charged_and_denied_hits_are_tallied_and_peeks_and_refunds_are_not() {
     assert_eq!(tallied(&counter[0]), [(500, 7)]);
     limit.untally(&mut counter[0], &entries, 400);
     assert_eq!(tallied(&counter[0]), [(100, 7)]);
+    let mut plain = limit.unused();
+    limit.untally(&mut plain, &entries, 1);
+    assert_eq!(plain, limit.unused());
 }
