@@ -232,6 +232,8 @@ mod tests {
         assert_eq!(numbers, expected);
         let [.., weighted, _, own_burst, burst, permits] = limits();
         assert_eq!(weighted.weighted_buckets(), Some(6));
+        let Algorithm::Gcra(gcra) = own_burst.algorithm() else { panic!("{own_burst:?}") };
+        assert_eq!((gcra.burst(), gcra.max_debt()), (90, 900));
         assert_eq!(own_burst.distinct_burst(), Some(90));
         assert_eq!([burst, permits].map(|limit| limit.distinct_burst()), [None; 2]);
     }

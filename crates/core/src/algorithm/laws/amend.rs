@@ -202,4 +202,5 @@ fn hits_beyond_a_fixed_window_are_reported_unless_a_grant_has_some_left() {
     limit.amend(&mut state, grant, at(0)).unwrap();
     let report = limit.report(&state, None, at(0)).unwrap();
     assert_eq!((report.remaining, report.beyond), (4, 0));
+    assert_eq!([8, 9].map(|now| limit.allows(&state, 4, at(now)).unwrap()), [true, false]);
 }

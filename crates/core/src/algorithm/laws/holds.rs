@@ -269,6 +269,9 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         }
         let bytes = state.heap_bytes() / records;
         assert!(bytes <= 120, "{bytes} bytes with {records} records");
+        let next = request(b"next", HoldAction::Reserve);
+        let effect = gcra.reserve(&mut state, 1, next, at(TTL - 1)).unwrap();
+        assert_eq!(effect == HoldEffect::Unrecorded, records == 100_000, "{effect:?}");
     }
 }
 
@@ -295,6 +298,17 @@ fn a_counter_is_written_by_an_operation_that_changes_holds_and_by_no_other() {
             };
             let judged = judge(&[question], &mut counters, Prior::Open, at(0));
             assert_eq!(judged.written.as_slice(), [written], "{action:?} of {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reserve_by_an_id_with_an_open_hold_is_a_repeated_one() {
+    for limit in of_500() {
+        let mut state = limit.unused();
+        for (id, repeated) in [(b"a", false), (b"b", false), (b"a", true)] {
+            let effect = reserve(&limit, &mut state, id, 75, 0);
+            assert_eq!(effect, Some(HoldEffect::Reserved { repeated }), "{limit:?}");
         }
     }
 }

@@ -114,6 +114,18 @@ fn what_has_ended_is_dropped_by_the_next_charge() {
 }
 
 #[test]
+fn records_of_holds_that_have_expired_are_dropped() {
+    let [limit, ..] = in_windows(&[(9, 60_000)]).map(|one| holding(one, OnSettle::Charge));
+    let mut state = limit.unused();
+    for number in 0..1_000 {
+        let id = format!("{number:036}");
+        let request = request(id.as_bytes(), HoldAction::Reserve);
+        limit.reserve(&mut state, 1, request, at(number * TTL)).unwrap();
+    }
+    assert!(state.heap_bytes() < 2_000, "{} bytes", state.heap_bytes());
+}
+
+#[test]
 fn marks_of_many_charges_are_merged() {
     let gcra = Gcra::new(window(9_999, 60_000_000), None, None).unwrap();
     let limit = holding(Algorithm::Gcra(gcra), OnSettle::Charge);
