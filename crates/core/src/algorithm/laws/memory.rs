@@ -28,7 +28,8 @@ fn a_charge_grows_a_counter_by_what_was_known_before() {
         let limit = limit(algorithm, Charge::Admitted);
         let mut state = limit.unused();
         for second in 0..40 {
-            let (before, growth) = (state.heap_bytes(), state.growth_bytes());
+            let before = state.heap_bytes();
+            let growth = state.growth_bytes();
             limit.charge(&mut state, 1, at(second * 1_000_000)).unwrap();
             assert_eq!(state.heap_bytes() - before, growth, "charge {second} of {limit:?}");
         }
@@ -59,7 +60,8 @@ fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
         let limit = holding(algorithm, OnSettle::Charge);
         let mut state = limit.unused();
         let ids: Vec<_> = (0..40).map(|number| format!("{number:036}")).collect();
-        let (mut known, mut grown) = (0, 0);
+        let mut known = 0;
+        let mut grown = 0;
         for (id, second) in ids.iter().zip(0..) {
             let request = request(id.as_bytes(), HoldAction::Reserve);
             let before = state.heap_bytes();
@@ -67,7 +69,8 @@ fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
             limit.reserve(&mut state, 1, request, at(second * 1_000)).unwrap();
             let added = state.heap_bytes() - before;
             assert!(added <= growth, "hold {second} of {limit:?}: {added} of {growth} bytes");
-            (known, grown) = (known + growth, grown + added);
+            known += growth;
+            grown += added;
         }
         assert!(known <= 3 * grown, "{known} for {grown} bytes of {limit:?}");
     }
@@ -81,7 +84,8 @@ fn tallies_grow_a_counter_by_at_most_what_was_known_before() {
     let mut known = vec![];
     for number in 0..50 {
         let entries = [format!("user={number:02}").into_bytes(), b"plan=free".to_vec()];
-        let (before, growth) = (state.heap_bytes(), state.tallying_bytes(&entries));
+        let before = state.heap_bytes();
+        let growth = state.tallying_bytes(&entries);
         let recorded = Recorded { entries: &entries, may_grow: true };
         assert!(limit.tally(&mut state, recorded, 1, 0));
         let added = state.heap_bytes() - before;
