@@ -209,3 +209,83 @@ impl<S: Lender> Lender for std::sync::Arc<S> {
         S::take_back(self, check, receipt, deadline)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::algorithm::concurrency::Concurrency;
+    use tollgate_core::algorithm::gcra::Gcra;
+    use tollgate_core::algorithm::hold::HoldAction;
+    use tollgate_core::algorithm::quota::Window;
+    use tollgate_core::algorithm::time::Micros;
+    use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
+
+    use super::*;
+
+    fn limit(algorithm: Algorithm) -> Limit {
+        Limit::new(algorithm, Charge::Admitted, OnStoreError::Deny).unwrap()
+    }
+
+    fn rate(amount: u32) -> Limit {
+        let window = Window::new(amount, Micros::from_secs(60)).unwrap();
+        limit(Algorithm::Gcra(Gcra::new(window, None, None).unwrap()))
+    }
+
+    fn check<'a>(limit: &'a Limit, hits: Hits, hold: Option<&'a HoldRequest<'a>>) -> Check<'a> {
+        let key = CounterKey::of("d", b"key");
+        Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold }
+    }
+
+    #[test]
+    fn a_check_on_existing_holds_has_a_hold_and_is_no_reserve() {
+        let limit = rate(1);
+        let hold = |action| HoldRequest { id: b"a", action, ttl: None };
+        let [reserve, settle] = [HoldAction::Reserve, HoldAction::Settle].map(hold);
+        let is_on_hold = |hold| check(&limit, Hits::Refund(0), hold).is_on_hold();
+        assert_eq!([None, Some(&reserve), Some(&settle)].map(is_on_hold), [false, false, true]);
+    }
+
+    #[test]
+    fn an_owned_check_keeps_its_operation_on_a_hold_apart() {
+        let limit = rate(1);
+        let hold = HoldRequest { id: b"a", action: HoldAction::Settle, ttl: None };
+        let owned = OwnedCheck::of(&check(&limit, Hits::Refund(0), Some(&hold)));
+        assert_eq!(owned.hold(), Some(hold));
+        assert!(!owned.check().is_on_hold() && owned.check_with(Some(&hold)).is_on_hold());
+    }
+
+    #[test]
+    fn a_ban_needs_no_counter_but_to_end_permits() {
+        let permits = |most| limit(Algorithm::Concurrency(Concurrency::new(most).unwrap()));
+        let is_ban = |limit: &Limit| {
+            [Hits::Charge(1), Hits::Refund(0)].map(|hits| check(limit, hits, None).is_ban())
+        };
+        let limits = [rate(1), rate(0), permits(1), permits(0)];
+        let expected = [[false, false], [true, true], [false, false], [true, false]];
+        assert_eq!([0, 1, 2, 3].map(|index: usize| is_ban(&limits[index])), expected);
+    }
+
+    #[test]
+    fn the_verdict_is_that_of_the_outcome_or_the_failure_mode() {
+        let limit = rate(1);
+        let report = limit.report(&limit.unused(), None, Default::default()).unwrap();
+        let outcome = |allowed, hold| Outcome { allowed, report, by: JudgedBy::Store, hold };
+        let allowed = outcome(true, HoldEffect::Nothing);
+        let denied = outcome(false, HoldEffect::Nothing);
+        let conflict = outcome(false, HoldEffect::Conflict);
+        let late = StoreError::Late;
+        for (hits, outcome, verdict) in [
+            (Hits::Charge(1), Ok(&allowed), Verdict::Allowed),
+            (Hits::Peek(1), Ok(&denied), Verdict::Denied),
+            (Hits::Charge(1), Ok(&conflict), Verdict::Conflict),
+            (Hits::Refund(1), Ok(&denied), Verdict::Refund),
+            (Hits::Refund(0), Err(&late), Verdict::Refund),
+            (Hits::Refund(1), Err(&late), Verdict::Unknown(OnStoreError::Deny)),
+            (Hits::Charge(1), Err(&late), Verdict::Unknown(OnStoreError::Deny)),
+        ] {
+            assert_eq!(check(&limit, hits, None).verdict(outcome), verdict);
+        }
+        let by_share = Outcome { by: JudgedBy::Share(late), ..allowed };
+        let errors = [Ok(allowed), Ok(by_share), Err(late)].map(|outcome| error_behind(&outcome));
+        assert_eq!(errors, [None, Some(late), Some(late)]);
+    }
+}

@@ -262,3 +262,6 @@ impl HeldBlocks {
 fn hash(check: &Check<'_>) -> u64 {
     check.recorded.iter().fold(check.key.hash(), |hash, entry| hash.rotate_left(1) ^ hash_of(entry))
 }
+
+#[cfg(test)]
+mod tests;

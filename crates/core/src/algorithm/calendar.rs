@@ -231,4 +231,13 @@ mod tests {
             assert!(start < end);
         }
     }
+
+    #[test]
+    fn units_have_the_words_of_policies() {
+        use CalendarUnit::{Day, Month, Week, Year};
+        assert_eq!(
+            [Day, Week, Month, Year].map(CalendarUnit::word),
+            ["day", "week", "month", "year"]
+        );
+    }
 }

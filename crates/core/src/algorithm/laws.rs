@@ -5,12 +5,16 @@ mod amend;
 mod amounts;
 mod holds;
 mod marks;
+mod memory;
 mod peek;
+mod permits;
+mod requests;
 mod take_back;
 
 use proptest::prelude::*;
 
 use super::gcra::Gcra;
+use super::hold::{Hold, OnSettle};
 use super::judge::{Hits, Question, judge};
 use super::quota::Window;
 use super::sliding_window::{Estimate, SlidingWindow};
@@ -301,4 +305,61 @@ fn a_counter_of_another_algorithm_is_unreadable_and_never_empty() {
     };
     let judged = judge(&[question], &mut [log.unused()], Prior::Open, at(0));
     assert_eq!(judged.outcomes.as_slice(), &[None]);
+}
+
+#[test]
+fn a_refund_takes_nothing_where_no_hits_are() {
+    let windows = || vec![window(9, 60_000)];
+    for algorithm in [
+        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 6, Estimate::Strict).unwrap()),
+        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
+        Algorithm::Gcra(Gcra::new(window(9, 60_000), None, None).unwrap()),
+    ] {
+        let limit = limit(algorithm, Charge::Admitted);
+        let mut state = limit.unused();
+        limit.charge(&mut state, 0, at(0)).unwrap();
+        let last = state.last();
+        assert!(!limit.refund(&mut state, 1, at(7)).unwrap(), "{limit:?}");
+        assert_eq!(state.last(), last);
+    }
+}
+
+#[test]
+fn a_refund_of_nothing_changes_nothing() {
+    let gcra =
+        limit(Algorithm::Gcra(Gcra::new(window(9, 60_000), None, None).unwrap()), Charge::Admitted);
+    let hold = Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Charge };
+    for limit in [gcra.clone(), gcra.with_hold(hold)] {
+        let mut state = limit.unused();
+        limit.charge(&mut state, 3, at(0)).unwrap();
+        let before = state.clone();
+        assert!(!limit.refund(&mut state, 0, at(7)).unwrap());
+        assert_eq!(state, before);
+    }
+}
+
+#[test]
+fn a_counter_whose_newest_hits_are_returned_resets_with_those_before() {
+    let sliding = SlidingWindow::new(vec![window(9, 60_000)], 6, Estimate::Strict).unwrap();
+    let limit = limit(Algorithm::SlidingWindow(sliding), Charge::Admitted);
+    let mut before = limit.unused();
+    limit.charge(&mut before, 2, at(0)).unwrap();
+    let mut after = before.clone();
+    let receipt = limit.charge(&mut after, 1, at(20_000)).unwrap();
+    let reset_after = |state: &State| limit.report(state, None, at(20_000)).unwrap().reset_after;
+    let mut refunded = after.clone();
+    assert!(limit.refund(&mut refunded, 1, at(20_000)).unwrap());
+    assert_eq!(reset_after(&refunded), reset_after(&before));
+    assert!(limit.take_back(&mut after, receipt, at(20_000)).unwrap());
+    assert_eq!(reset_after(&after), reset_after(&before));
+}
+
+#[test]
+fn a_burst_is_reduced_to_what_drains_in_71_years_of_another_period() {
+    let gcra = Gcra::new(window(1_000, 1_000_000), Some(u32::MAX), None).unwrap();
+    let limit = limit(Algorithm::Gcra(gcra), Charge::Admitted);
+    // A hit takes 2^20 us: 2^31 of them would take the 2^51 us that are too many.
+    let slow = limit.with_window(window(1, 1 << 20)).unwrap();
+    assert_eq!(slow.burst(), Some((1 << 31) - 1));
 }

@@ -76,3 +76,17 @@ words! {
         Local = "local",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_charge_mode_has_its_properties() {
+        let modes = [Charge::Admitted, Charge::Blamed, Charge::Always, Charge::Afterwards];
+        assert_eq!(modes.map(Charge::is_revocable), [true, true, false, false]);
+        assert_eq!(modes.map(Charge::counts_denied), [false, true, true, true]);
+        assert_eq!(modes.map(Charge::is_afterwards), [false, false, false, true]);
+        assert_eq!(modes.map(Charge::is_bounded), [true, true, false, false]);
+    }
+}

@@ -150,3 +150,105 @@ impl Limit {
         Self { charge, ..self.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::OnStoreError;
+    use super::super::concurrency::Concurrency;
+    use super::super::fixed_window::FixedWindow;
+    use super::super::gcra::Gcra;
+    use super::super::quota::Window;
+    use super::super::sliding_log::SlidingLog;
+    use super::super::sliding_window::SlidingWindow;
+    use super::*;
+
+    fn limit(algorithm: Algorithm) -> Limit {
+        Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+    }
+
+    fn window(hits: u32, seconds: u64) -> Window {
+        Window::new(hits, Micros::from_secs(seconds)).unwrap()
+    }
+
+    /// Returns a limit of 60 of each algorithm: windows, buckets strict and weighted, a log, a rate
+    /// with its own burst, one without, and permits.
+    fn limits() -> [Limit; 7] {
+        let windows = || vec![window(60, 60), window(90, 120)];
+        let sliding = |windows, estimate| SlidingWindow::new(windows, 6, estimate).unwrap();
+        let rate = |burst| Gcra::new(window(60, 1), burst, None).unwrap();
+        [
+            Algorithm::FixedWindow(FixedWindow::new(windows()).unwrap()),
+            Algorithm::SlidingWindow(sliding(windows(), Estimate::Strict)),
+            Algorithm::SlidingWindow(sliding(vec![window(60, 60)], Estimate::Weighted)),
+            Algorithm::SlidingLog(SlidingLog::new(windows()).unwrap()),
+            Algorithm::Gcra(rate(Some(90))),
+            Algorithm::Gcra(rate(None)),
+            Algorithm::Concurrency(Concurrency::new(60).unwrap()),
+        ]
+        .map(limit)
+    }
+
+    #[test]
+    fn each_algorithm_has_its_properties() {
+        let words = limits().map(|limit| {
+            let parts = [
+                (limit.counts_per_window(), "per window"),
+                (limit.is_estimated(), "estimated"),
+                (limit.counts_beyond_limit(), "beyond"),
+                (limit.refills_continuously(), "continuous"),
+                (limit.is_of_a_second(), "second"),
+            ];
+            parts.into_iter().filter(|part| part.0).map(|part| part.1).collect::<Vec<_>>()
+        });
+        let expected: [&[&str]; 7] = [
+            &["per window", "beyond"],
+            &["beyond"],
+            &["estimated", "beyond"],
+            &[],
+            &["beyond", "continuous", "second"],
+            &["beyond", "continuous", "second"],
+            &["beyond", "continuous"],
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn each_algorithm_has_its_numbers() {
+        let most = u32::MAX;
+        let numbers = limits().map(|limit| {
+            let refill = limit.refill_time().get() / 1_000;
+            (limit.at_once(), limit.largest_limit(), refill, limit.shortest_period())
+        });
+        let [second, minute] = [1, 60].map(|seconds| Some(Micros::from_secs(seconds)));
+        let expected = [
+            (60, most, 60_000, minute),
+            (60, most, 60_000, minute),
+            (60, most, 60_000, minute),
+            (60, MAX_LOG_LIMIT, 60_000, minute),
+            (90, most, 1_500, second),
+            (60, most, 1_000, second),
+            (60, most, 0, None),
+        ];
+        assert_eq!(numbers, expected);
+        let [.., weighted, _, own_burst, burst, permits] = limits();
+        assert_eq!(weighted.weighted_buckets(), Some(6));
+        let Algorithm::Gcra(gcra) = own_burst.algorithm() else { panic!("{own_burst:?}") };
+        assert_eq!((gcra.burst(), gcra.max_debt()), (90, 900));
+        assert_eq!(own_burst.distinct_burst(), Some(90));
+        assert_eq!([burst, permits].map(|limit| limit.distinct_burst()), [None; 2]);
+    }
+
+    #[test]
+    fn each_algorithm_has_its_parameters() {
+        let printed = |limit: &Limit| {
+            let all = limit.algorithm().parameters();
+            all.map(|one| format!("{} {}", one.name, one.value)).collect::<Vec<_>>()
+        };
+        let [windows, strict, weighted, log, own_burst, _, permits] = limits();
+        assert_eq!([&windows, &log].map(printed), [[""; 0]; 2]);
+        assert_eq!(printed(&strict), ["buckets 6", "estimate strict"]);
+        assert_eq!(printed(&weighted), ["buckets 6", "estimate weighted"]);
+        assert_eq!(printed(&own_burst), ["burst 90", "max_debt 900"]);
+        assert_eq!(printed(&permits), ["in_flight 60"]);
+    }
+}

@@ -45,3 +45,15 @@ impl StoreError {
         Self::ALL.iter().position(|error| *error == self).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_has_a_label_and_a_position_of_its_own() {
+        let labels = ["no_room", "unreadable", "unavailable", "late", "lost", "refused"];
+        assert_eq!(StoreError::ALL.map(StoreError::kind), labels);
+        assert_eq!(StoreError::ALL.map(StoreError::index), [0, 1, 2, 3, 4, 5]);
+    }
+}

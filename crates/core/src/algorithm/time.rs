@@ -167,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn a_length_is_a_duration_and_its_seconds_are_rounded_up_or_whole() {
+        assert_eq!(Duration::from(Micros::new(1_500)), Duration::from_micros(1_500));
+        let lengths = [0, 1, 1_000_000, 1_000_001].map(Micros::new);
+        assert_eq!(lengths.map(Micros::as_secs_ceil), [0, 1, 1, 2]);
+        assert_eq!(lengths.map(Micros::as_whole_secs), [Some(0), None, Some(1), None]);
+    }
+
+    #[test]
     fn time_saturates_at_both_ends() {
         assert_eq!(
             Timestamp::from_micros(u64::MAX) + Micros::new(1),

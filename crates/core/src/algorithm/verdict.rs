@@ -151,8 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_prior_decision_wins_except_over_a_conflict() {
+    fn a_prior_decision_wins_except_over_a_conflict_and_a_failed_store() {
         assert_eq!(combine(Prior::Admitted, [(Enforce, Denied)]), Overall::Admitted);
+        let failed = Unknown(OnStoreError::Error);
+        assert_eq!(combine(Prior::Admitted, [(Enforce, failed)]), Overall::Failed);
         for role in [Enforce, Shadow, Quota, QuotaShadow] {
             assert_eq!(combine(Prior::Admitted, [(role, Conflict)]), Overall::Denied);
             assert_eq!(open(&[(role, Conflict), (Quota, Allowed)]), Overall::Denied);

@@ -188,6 +188,16 @@ mod tests {
     }
 
     #[test]
+    fn demand_of_two_windows_ago_does_not_count() {
+        for (ms, requests) in [(199, HOT), (200, 1)] {
+            let start = Instant::now();
+            let demand = MissDemand::new(2, start);
+            demand.count(2, Duration::from_millis(100), start + Duration::from_millis(ms));
+            assert_eq!(demand.requests(), requests, "after {ms} ms");
+        }
+    }
+
+    #[test]
     fn a_cold_key_becomes_hot_once_in_a_window() {
         let start = Instant::now();
         let table = ColdTable::new(start);
@@ -209,5 +219,21 @@ mod tests {
             assert!(!table.count((100 + n) << 32, start));
         }
         assert!(hot >= 3, "{hot}");
+    }
+
+    #[test]
+    fn a_key_takes_the_entry_of_another_that_is_requested_less() {
+        let start = Instant::now();
+        let table = ColdTable::new(start);
+        assert!((0..2).all(|_| !table.count(7 << 32, start)));
+        assert_eq!((0..30).position(|_| table.count(9 << 32, start)), Some(8));
+    }
+
+    #[test]
+    fn a_key_becomes_hot_after_more_windows_than_an_entry_can_count() {
+        let start = Instant::now();
+        let table = ColdTable::new(start);
+        let later = start + FIRST_WINDOW * (1 << WINDOW_BITS);
+        assert_eq!((0..30).position(|_| table.count(7 << 32, later)), Some(7));
     }
 }

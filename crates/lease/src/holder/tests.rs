@@ -170,9 +170,11 @@ fn a_block_is_wanted_once_when_a_key_is_hot_and_again_when_it_runs_out() {
     assert_eq!(wanted, [HOT - 1, 2 * HOT - 1, 3 * HOT - 1], "again until it is added");
     let exchange = holder.exchange().unwrap();
     assert_eq!((exchange.wants.len(), exchange.wants[0].hits), (1, 160), "ten times 16 hits");
+    assert!(!holder.look("ann", 2).wants, "there is no answer yet");
     holder.finish(exchange, vec![loan(40, 1_000)]);
     let until = (0..40).position(|_| holder.look("ann", 1).wants);
     assert_eq!(until, Some(29), "a quarter is left");
+    assert!(!holder.look("ann", 1).wants, "it is wanted already");
     holder.advance(500);
     let exchange = holder.exchange().unwrap();
     assert!(exchange.wants[0].hits >= 60, "30 hits in half of the window and those before it");
@@ -250,10 +252,97 @@ fn keys_are_bounded_and_idle_ones_are_removed() {
     }
     holder.exchanger.collect(&holder.leases, holder.now);
     assert_eq!(holder.leases.count(), MAX_KEYS);
+    assert!((0..HOT).all(|_| !holder.look("one more", 1).wants));
     while let Some(exchange) = holder.exchange() {
         holder.finish(exchange, vec![]);
     }
     holder.advance(11_000);
     holder.exchanger.collect(&holder.leases, holder.now);
     assert_eq!(holder.leases.count(), 0);
+}
+
+#[test]
+fn an_exchange_has_at_most_48_kib() {
+    let mut holder = Holder::new();
+    for number in 0..60 {
+        // With the 32 bytes of its item, a key has 1 KiB.
+        let name: &'static str = Box::leak(format!("{number:0992}").into_boxed_str());
+        (0..HOT).for_each(|_| drop(holder.look(name, 1)));
+    }
+    let first = holder.exchange().unwrap();
+    let second = holder.exchanger.begin(holder.now).unwrap();
+    assert_eq!([first.wants.len(), second.wants.len()], [48, 12]);
+}
+
+#[test]
+fn an_exchanger_is_idle_without_blocks_and_keys_that_wait() {
+    let mut holder = Holder::new();
+    assert!(holder.exchanger.is_idle() && !holder.leases.has_wants());
+    assert_eq!(holder.exchanger.next_end(), None);
+    (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
+    assert!(holder.leases.has_wants(), "of a new key");
+    holder.exchanger.collect(&holder.leases, holder.now);
+    assert!(!holder.leases.has_wants() && !holder.exchanger.is_idle());
+    let exchange = holder.exchanger.begin(holder.now).unwrap();
+    assert!(holder.exchanger.is_idle());
+    holder.finish(exchange, vec![loan(10, 1_000)]);
+    assert!(!holder.exchanger.is_idle());
+    assert_eq!(holder.exchanger.next_end(), Some(holder.now + Duration::from_secs(1)));
+    assert!(holder.admits("ann", 9) && holder.leases.has_wants(), "of a key in use");
+}
+
+#[test]
+fn requests_that_blocks_admit_keep_a_key_hot() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(100, 1_000));
+    for _ in 0..3 {
+        holder.advance(800);
+        assert!(holder.look("ann", 1).wants, "the block is nearly over");
+        let exchange = holder.exchange().unwrap();
+        holder.finish(exchange, vec![loan(100, 1_000)]);
+        // No block has as many hits: the service is to decide.
+        drop(holder.look("ann", 1_000));
+    }
+    // The third window of demand: two requests were not admitted in the one before.
+    holder.advance(250);
+    drop(holder.look("ann", 1_000));
+    let admitted = (0..HOT).filter(|_| holder.admits("ann", 1)).count();
+    holder.advance(550);
+    assert!(admitted == HOT && holder.look("ann", 1).wants);
+}
+
+#[test]
+fn a_key_is_removed_10_s_after_its_last_answer() {
+    for (ms, count) in [(2_000, 1), (9_999, 1), (10_000, 0)] {
+        let mut holder = Holder::new();
+        (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
+        let exchange = holder.exchange().unwrap();
+        holder.advance(9_000);
+        let answer = LeaseAnswer { generation: 1, answer: WantAnswer::NotLeasable };
+        holder.finish(exchange, vec![answer]);
+        holder.advance(ms);
+        holder.exchanger.collect(&holder.leases, holder.now);
+        assert_eq!(holder.leases.count(), count, "{ms} ms later");
+    }
+}
+
+#[test]
+fn words_of_operations_on_holds_are_known() {
+    assert!(RESERVED.iter().all(|word| is_on_hold(word.as_bytes())));
+    assert!(![&b""[..], b"user"].iter().any(|word| is_on_hold(word)));
+}
+
+#[test]
+fn a_key_has_four_blocks_at_most() {
+    let mut holder = Holder::new();
+    holder.answer("ann", loan(4, 1_000));
+    for blocks in 1..=4 {
+        assert!(holder.admits("ann", 3), "one is left");
+        // No block has as many hits.
+        assert_eq!(holder.leases.has_wants() || holder.look("ann", 9).wants, blocks < 4);
+        if let Some(exchange) = holder.exchange() {
+            holder.finish(exchange, vec![loan(4, 1_000)]);
+        }
+    }
+    assert_eq!(holder.exchanger.blocks(), 4);
 }

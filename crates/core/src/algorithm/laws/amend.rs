@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::super::amend::Amendment;
 use super::super::time::Micros;
-use super::super::{Algorithm, Charge, Receipt, State};
-use super::{algorithms, at, limit, run, traces};
+use super::super::{Algorithm, Charge, Receipt, State, fixed_window};
+use super::{algorithms, at, limit, run, traces, window};
 
 proptest! {
     #[test]
@@ -188,4 +188,19 @@ proptest! {
         };
         prop_assert_eq!(window.used + window.remaining, u64::from(most));
     }
+}
+
+#[test]
+fn hits_beyond_a_fixed_window_are_reported_unless_a_grant_has_some_left() {
+    let of_3 = fixed_window::FixedWindow::new(vec![window(3, 60_000_000)]).unwrap();
+    let limit = limit(Algorithm::FixedWindow(of_3), Charge::Always);
+    let mut state = limit.unused();
+    limit.charge(&mut state, 5, at(0)).unwrap();
+    let report = limit.report(&state, None, at(0)).unwrap();
+    assert_eq!((report.remaining, report.beyond), (0, 2));
+    let grant = Amendment::Grant { hits: 4, length: Micros::new(9) };
+    limit.amend(&mut state, grant, at(0)).unwrap();
+    let report = limit.report(&state, None, at(0)).unwrap();
+    assert_eq!((report.remaining, report.beyond), (4, 0));
+    assert_eq!([8, 9].map(|now| limit.allows(&state, 4, at(now)).unwrap()), [true, false]);
 }

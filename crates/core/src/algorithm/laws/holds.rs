@@ -7,7 +7,7 @@ use super::super::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use super::*;
 
 /// Shortest TTL, so that some holds of a trace expire.
-const TTL: u64 = 1_000_000;
+pub(super) const TTL: u64 = 1_000_000;
 const IDS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
 /// Time since the previous operation, the index of an ID, hits, and the kind of operation.
@@ -27,7 +27,7 @@ struct OpenHolds {
     until: u64,
 }
 
-fn holding(algorithm: Algorithm, on_settle: OnSettle) -> Limit {
+pub(super) fn holding(algorithm: Algorithm, on_settle: OnSettle) -> Limit {
     limit(algorithm, Charge::Admitted).with_hold(Hold { ttl: Micros::new(TTL), on_settle })
 }
 
@@ -49,12 +49,18 @@ fn steps() -> impl Strategy<Value = Vec<HoldStep>> {
     proptest::collection::vec((wait, 0usize..IDS.len(), 0u32..9, 0u8..4), 1..80)
 }
 
-fn request(id: &[u8], action: HoldAction) -> HoldRequest<'_> {
+pub(super) fn request(id: &[u8], action: HoldAction) -> HoldRequest<'_> {
     HoldRequest { id, action, ttl: None }
 }
 
 /// Returns `true` if the hits fit and are reserved.
-fn reserve(limit: &Limit, state: &mut State, id: &[u8], hits: u32, now: u64) -> Option<HoldEffect> {
+pub(super) fn reserve(
+    limit: &Limit,
+    state: &mut State,
+    id: &[u8],
+    hits: u32,
+    now: u64,
+) -> Option<HoldEffect> {
     if !limit.allows(state, hits.into(), at(now)).unwrap() {
         return None;
     }
@@ -62,7 +68,13 @@ fn reserve(limit: &Limit, state: &mut State, id: &[u8], hits: u32, now: u64) -> 
     Some(limit.reserve(state, hits.into(), request, at(now)).unwrap())
 }
 
-fn change(limit: &Limit, state: &mut State, id: &[u8], action: HoldAction, now: u64) -> HoldEffect {
+pub(super) fn change(
+    limit: &Limit,
+    state: &mut State,
+    id: &[u8],
+    action: HoldAction,
+    now: u64,
+) -> HoldEffect {
     limit.change_hold(state, request(id, action), at(now)).unwrap()
 }
 
@@ -257,5 +269,61 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         }
         let bytes = state.heap_bytes() / records;
         assert!(bytes <= 120, "{bytes} bytes with {records} records");
+        let next = request(b"next", HoldAction::Reserve);
+        let effect = gcra.reserve(&mut state, 1, next, at(TTL - 1)).unwrap();
+        assert_eq!(effect == HoldEffect::Unrecorded, records == 100_000, "{effect:?}");
+    }
+}
+
+#[test]
+fn a_counter_is_written_by_an_operation_that_changes_holds_and_by_no_other() {
+    for limit in of_500() {
+        let mut counters = [limit.unused()];
+        for (id, action, written) in [
+            (b"a", HoldAction::Reserve, true),
+            (b"a", HoldAction::Look, false),
+            (b"a", HoldAction::Extend, true),
+            (b"b", HoldAction::Extend, false),
+            (b"a", HoldAction::Settle, true),
+            (b"a", HoldAction::Settle, false),
+        ] {
+            let hold = request(id, action);
+            let question = Question {
+                limit: &limit,
+                hits: if hold.is_on_existing() { Hits::Refund(0) } else { Hits::Charge(75) },
+                role: Role::Enforce,
+                counter: Some(0),
+                hold: Some(&hold),
+                recorded: Recorded::default(),
+            };
+            let judged = judge(&[question], &mut counters, Prior::Open, at(0));
+            assert_eq!(judged.written.as_slice(), [written], "{action:?} of {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reserve_by_an_id_with_an_open_hold_is_a_repeated_one() {
+    for limit in of_500() {
+        let mut state = limit.unused();
+        for (id, repeated) in [(b"a", false), (b"b", false), (b"a", true)] {
+            let effect = reserve(&limit, &mut state, id, 75, 0);
+            assert_eq!(effect, Some(HoldEffect::Reserved { repeated }), "{limit:?}");
+        }
+    }
+}
+
+#[test]
+fn a_commit_takes_back_what_it_did_not_cost_and_charges_what_it_cost_more() {
+    let [windows @ .., _] = of_500();
+    for limit in windows {
+        let mut state = limit.unused();
+        for (id, cost, left) in [(b"a", 20, 480), (b"b", 90, 390), (b"c", 75, 315)] {
+            reserve(&limit, &mut state, id, 75, 0);
+            let effect = change(&limit, &mut state, id, HoldAction::Commit(cost), 0);
+            assert_eq!(effect, HoldEffect::Committed { reserved: 75, cost });
+            let report = limit.report(&state, None, at(0)).unwrap();
+            assert_eq!(report.remaining, left, "after {cost} of {limit:?}");
+        }
     }
 }

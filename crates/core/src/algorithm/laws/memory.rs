@@ -1,0 +1,164 @@
+//! The memory of counters: what a write may add is known before it, and what has ended is dropped.
+
+use super::holds::{TTL, holding, request};
+use super::*;
+use crate::algorithm::concurrency::Concurrency;
+use crate::algorithm::hold::{HoldAction, OnSettle};
+
+fn in_windows(windows: &[(u32, u64)]) -> [Algorithm; 3] {
+    let windows = || windows.iter().map(|(limit, period)| window(*limit, *period)).collect();
+    [
+        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
+        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 60, Estimate::Strict).unwrap()),
+        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
+    ]
+}
+
+fn all() -> Vec<Algorithm> {
+    let others = [
+        Algorithm::Gcra(Gcra::new(window(99, 60_000_000), None, None).unwrap()),
+        Algorithm::Concurrency(Concurrency::new(99).unwrap()),
+    ];
+    in_windows(&[(99, 60_000_000); 2]).into_iter().chain(others).collect()
+}
+
+#[test]
+fn a_charge_grows_a_counter_by_what_was_known_before() {
+    for algorithm in all() {
+        let limit = limit(algorithm, Charge::Admitted);
+        let mut state = limit.unused();
+        for second in 0..40 {
+            let before = state.heap_bytes();
+            let growth = state.growth_bytes();
+            limit.charge(&mut state, 1, at(second * 1_000_000)).unwrap();
+            assert_eq!(state.heap_bytes() - before, growth, "charge {second} of {limit:?}");
+        }
+    }
+}
+
+#[test]
+fn counts_and_marks_are_in_the_memory_of_a_counter() {
+    let [fixed, _, _, gcra, _] = <[_; 5]>::try_from(all()).unwrap();
+    let counter = |algorithm| {
+        let limit = holding(algorithm, OnSettle::Charge);
+        let mut state = limit.unused();
+        for number in 0..40 {
+            let request = request(b"a", HoldAction::Reserve);
+            limit.reserve(&mut state, 1, request, at(number)).unwrap();
+        }
+        (limit.unused().heap_bytes(), state.heap_bytes())
+    };
+    let (counts, windows) = counter(fixed);
+    let (_, rate) = counter(gcra);
+    assert_eq!(counts, 16, "a count of 8 bytes for each window");
+    assert!(rate >= windows - counts + 40 * 20, "{rate} bytes with marks, {windows} without");
+}
+
+#[test]
+fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
+    for algorithm in all() {
+        let limit = holding(algorithm, OnSettle::Charge);
+        let mut state = limit.unused();
+        let ids: Vec<_> = (0..40).map(|number| format!("{number:036}")).collect();
+        let mut known = 0;
+        let mut grown = 0;
+        for (id, second) in ids.iter().zip(0..) {
+            let request = request(id.as_bytes(), HoldAction::Reserve);
+            let before = state.heap_bytes();
+            let growth = state.growth_bytes() + state.holding_bytes(&request);
+            limit.reserve(&mut state, 1, request, at(second * 1_000)).unwrap();
+            let added = state.heap_bytes() - before;
+            assert!(added <= growth, "hold {second} of {limit:?}: {added} of {growth} bytes");
+            known += growth;
+            grown += added;
+        }
+        assert!(known <= 3 * grown, "{known} for {grown} bytes of {limit:?}");
+    }
+}
+
+#[test]
+fn tallies_grow_a_counter_by_at_most_what_was_known_before() {
+    let [_, _, _, gcra, _] = <[_; 5]>::try_from(all()).unwrap();
+    let limit = limit(gcra, Charge::Admitted);
+    let mut state = limit.unused();
+    let mut known = vec![];
+    for number in 0..50 {
+        let entries = [format!("user={number:02}").into_bytes(), b"plan=free".to_vec()];
+        let before = state.heap_bytes();
+        let growth = state.tallying_bytes(&entries);
+        let recorded = Recorded { entries: &entries, may_grow: true };
+        assert!(limit.tally(&mut state, recorded, 1, 0));
+        let added = state.heap_bytes() - before;
+        assert!(added <= growth, "{added} of {growth} bytes for entry {number}");
+        assert!(number > 9 || added > entries[0].len(), "{added} bytes for entry {number}");
+        assert_eq!(state.tallying_bytes(&entries), 0, "both are known");
+        known.push(growth);
+    }
+    let [first, second, third, ..] = *known else { panic!("{known:?}") };
+    assert!(first > second, "the first one extends the counter");
+    assert_eq!(second, third);
+}
+
+#[test]
+fn what_has_ended_is_dropped_by_the_next_charge() {
+    let short = in_windows(&[(9, 60_000)]);
+    for algorithm in short.into_iter().chain([Algorithm::Concurrency(Concurrency::new(9).unwrap())])
+    {
+        let limit = holding(algorithm, OnSettle::Charge);
+        let mut state = limit.unused();
+        let mut after = |count: u64| {
+            for number in 0..count {
+                limit.charge(&mut state, 1, at(count * TTL + number * TTL)).unwrap();
+            }
+            state.heap_bytes()
+        };
+        let few = after(10);
+        assert_eq!(after(1_000), few, "{limit:?}");
+    }
+}
+
+#[test]
+fn records_of_holds_that_have_expired_are_dropped() {
+    let [limit, ..] = in_windows(&[(9, 60_000)]).map(|one| holding(one, OnSettle::Charge));
+    let mut state = limit.unused();
+    for number in 0..1_000 {
+        let id = format!("{number:036}");
+        let request = request(id.as_bytes(), HoldAction::Reserve);
+        limit.reserve(&mut state, 1, request, at(number * TTL)).unwrap();
+    }
+    assert!(state.heap_bytes() < 2_000, "{} bytes", state.heap_bytes());
+}
+
+#[test]
+fn marks_of_many_charges_are_merged() {
+    let gcra = Gcra::new(window(9_999, 60_000_000), None, None).unwrap();
+    let limit = holding(Algorithm::Gcra(gcra), OnSettle::Charge);
+    let mut state = limit.unused();
+    for now in 0..2_000 {
+        limit.charge(&mut state, 1, at(now)).unwrap();
+    }
+    assert!(state.heap_bytes() < 8_000, "{} bytes", state.heap_bytes());
+}
+
+#[test]
+fn only_a_commit_without_a_hold_needs_memory_among_operations_on_existing_holds() {
+    let expected = [
+        (HoldAction::Reserve, [false; 2]),
+        (HoldAction::ReserveOnce, [false; 2]),
+        (HoldAction::Commit(1), [true, false]),
+        (HoldAction::CommitEach(1), [true, false]),
+        (HoldAction::Settle, [true; 2]),
+        (HoldAction::Extend, [true; 2]),
+    ];
+    for algorithm in all() {
+        let limit = holding(algorithm, OnSettle::Charge);
+        let mut state = limit.unused();
+        limit.reserve(&mut state, 1, request(b"a", HoldAction::Reserve), at(0)).unwrap();
+        for (action, has) in expected {
+            let known = [b"a", b"b"].map(|id| state.has_hold(&request(id, action), at(1)));
+            // A permit that has no ID to find needs none either.
+            let is_permit = limit.in_flight().is_some() && has[0];
+            assert_eq!(known, if is_permit { [true; 2] } else { has }, "{action:?} of {limit:?}");
+        }
+    }
+}
