@@ -159,7 +159,7 @@ impl<B: Backend> Operations<B> {
         self.replicas.list().await
     }
 
-    /// Returns the rates of other processes on the store; `None` if they are not known.
+    /// Returns the rates of other processes on the store; `None` if no processes share it.
     pub async fn rates_of_others(&self) -> Option<Arc<OtherRates>> {
         self.replicas.rates_of_others().await
     }

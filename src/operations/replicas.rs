@@ -22,6 +22,8 @@ const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 const REPEAT_EVERY: u32 = 5;
 /// Time for which fetched rates are kept.
 const KEEP_FETCHED: Duration = Duration::from_secs(2);
+/// Time that a view of rates waits for those of other processes.
+const FETCH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The processes that share the store.
 #[derive(Debug, Default)]
@@ -142,7 +144,8 @@ impl<B: Backend> ReplicaDirectory<B> {
         ReplicaReport { is_shared: true, replicas, missing }
     }
 
-    /// Returns the rates of the other processes; `None` if they are not known.
+    /// Returns the rates of the other processes, none while the store does not answer; `None` if no
+    /// processes share it.
     pub(super) async fn rates_of_others(&self) -> Option<Arc<OtherRates>> {
         let store = self.service.limiter().store().backend();
         if !store.is_shared() || !self.is_registered {
@@ -155,7 +158,9 @@ impl<B: Backend> ReplicaDirectory<B> {
         {
             return Some(Arc::clone(rates));
         }
-        let found = store.replicas().await.ok()?;
+        // Without an answer, the rates are those of this process, and no reader waits again soon.
+        let found = tokio::time::timeout(FETCH_TIMEOUT, store.replicas()).await;
+        let found = found.ok().and_then(Result::ok).unwrap_or_default();
         let others = found.into_iter().filter(|found| *found.id != *self.id);
         let sums = RateSums::default();
         let mut rates = OtherRates { fetched_at: Instant::now(), replicas: 0, sums };

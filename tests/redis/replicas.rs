@@ -195,3 +195,22 @@ async fn rates_of_the_last_minute_are_those_of_all_replicas() {
     let text = String::from_utf8(top.stdout).unwrap();
     assert!(text.contains("1m columns: all 2 replicas, up to 5s late"), "{text}");
 }
+
+#[tokio::test]
+async fn rates_are_shown_while_the_store_hangs() {
+    let redis = Redis::start().await;
+    let policies = Policies::of(&yearly("user", 10));
+    let flags = ["--store", &redis.url(), "--store-timeout", "15s"];
+    let service = Tollgate::serve_with(policies.path(), &flags);
+    becomes("it is ready", TEST_TIMEOUT, || is_ready(&service), |ready| *ready).await;
+    let web = Web::new(service.admin);
+    redis.pause();
+    let since = std::time::Instant::now();
+    for _ in 0..3 {
+        let list: Value = serde_json::from_str(&web.get("/api/v1/rules").await.body).unwrap();
+        assert_eq!(list["replicas"], 1, "{list}");
+    }
+    // One of the three waits, for half a second. Each would wait for two.
+    assert!(since.elapsed() < std::time::Duration::from_secs(5), "{:?}", since.elapsed());
+    redis.resume();
+}

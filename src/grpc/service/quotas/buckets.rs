@@ -18,7 +18,7 @@ use crate::telemetry::metrics::ProxyHits;
 /// Maximum number of buckets of a stream.
 pub(super) const MAX_BUCKETS: usize = 20_000;
 /// Memory of a bucket in bytes besides twice its ID, measured and rounded up.
-const BUCKET_COST: usize = 1 << 10;
+const BUCKET_COST: usize = 1_280;
 
 /// The report of a bucket beyond the bounds.
 #[derive(Clone, Copy, Debug)]
