@@ -243,21 +243,6 @@ impl From<Rate> for RatesView {
     }
 }
 
-impl RatesView {
-    /// Adds the rates of other replicas over the last minute.
-    fn with(self, others: PerSecond) -> Self {
-        let mut sum = RateView::from(others);
-        let RateView { allowed, denied, near, shadow_denied, failed, unchecked } = self.minute;
-        sum.allowed += allowed;
-        sum.denied += denied;
-        sum.near += near;
-        sum.shadow_denied += shadow_denied;
-        sum.failed += failed;
-        sum.unchecked += unchecked;
-        Self { replicas: Some(sum), ..self }
-    }
-}
-
 fn view(rule: &Rule, rates: RatesView, counts: Counts, metrics: &Metrics) -> RuleView {
     RuleView {
         domain: rule.domain().to_owned(),
@@ -291,9 +276,9 @@ pub(super) async fn rules<B: Backend>(
     let rates = api.rates.lock();
     let rated = live.policies().rules().filter(|rule| which.includes(rule)).map(|rule| {
         let rate = rates.of(live.generation(), rule.id());
-        let own = RatesView::from(rate);
-        let all = others.as_ref().map(|all| own.with(all.sums.of(rule.domain(), rule.path())));
-        (rule, all.unwrap_or(own), rate.all)
+        let all = others.as_ref();
+        let all = all.map(|all| all.sums.plus(rule.domain(), rule.path(), rate.minute).into());
+        (rule, RatesView { replicas: all, ..rate.into() }, rate.all)
     });
     let mut rated: Vec<(&Rule, RatesView, Counts)> = rated.collect();
     drop(rates);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::rates::{PerSecond, Rates};
 
 /// Maximum size of a text in bytes.
-pub const MAX_RATES: usize = 16 << 10;
+const MAX_RATES: usize = 16 << 10;
 /// Bytes of a rule besides its names.
 const RULE_BYTES: usize = 128;
 
@@ -60,14 +60,19 @@ impl RateSums {
         let rates: Vec<SharedRate> = serde_json::from_str(text).unwrap_or_default();
         for SharedRate { domain, rule, minute } in rates {
             let sum = self.0.entry(domain).or_default().entry(rule).or_default();
-            sum.iter_mut().zip(minute).for_each(|(sum, rate)| *sum += rate);
+            *sum = sum_of(*sum, minute);
         }
     }
 
-    /// Returns the sum of a rule.
-    pub fn of(&self, domain: &str, rule: &str) -> PerSecond {
-        self.0.get(domain).and_then(|rules| rules.get(rule)).copied().unwrap_or_default()
+    /// Returns the sum of a rule, and the rates of one more process.
+    pub fn plus(&self, domain: &str, rule: &str, more: PerSecond) -> PerSecond {
+        self.0.get(domain).and_then(|rules| rules.get(rule)).map_or(more, |sum| sum_of(*sum, more))
     }
+}
+
+fn sum_of(mut sum: PerSecond, more: PerSecond) -> PerSecond {
+    sum.iter_mut().zip(more).for_each(|(sum, rate)| *sum += rate);
+    sum
 }
 
 #[cfg(test)]
@@ -87,8 +92,9 @@ mod tests {
         let mut sums = RateSums::default();
         (0..3).for_each(|_| sums.add(&rates.message()));
         sums.add("no JSON");
-        assert_eq!(sums.of("d", "a"), [15.0, 1.5, 0.0, 0.0, 0.0, 0.0]);
-        assert_eq!((sums.of("d", "b")[0], sums.of("d", "c")[0]), (30.0, 0.0));
+        let of = |rule| sums.plus("d", rule, PerSecond::default());
+        assert_eq!(of("a"), [15.0, 1.5, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!((of("b")[0], of("c")[0]), (30.0, 0.0));
     }
 
     #[test]
@@ -105,6 +111,6 @@ mod tests {
         assert!((MAX_RATES / 3..=MAX_RATES).contains(&text.len()), "{}", text.len());
         let mut sums = RateSums::default();
         sums.add(&text);
-        assert!(sums.of("d", "rule-499\"")[0] > 0.0, "the busiest");
+        assert!(sums.plus("d", "rule-499\"", PerSecond::default())[0] > 0.0, "the busiest");
     }
 }

@@ -64,17 +64,17 @@ impl<B: Backend> QuotaSession<B> {
             }
         }
         let terms = target.terms();
-        let held = self.held_by_proxy(&target);
+        let lent = self.lent_to_proxy(&target);
         if self.stream.is_empty() {
             (self.policies, self.policies_at) = (Some(live.generation()), instant());
         }
-        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), held };
+        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), lent };
         Some(self.stream.open(id, terms, memory))
     }
 
     /// Returns the count of the hits that the proxy is lent for a target; `None` if it is lent
     /// none.
-    fn held_by_proxy(&self, target: &BucketTarget<'_>) -> Option<ProxyHits> {
+    fn lent_to_proxy(&self, target: &BucketTarget<'_>) -> Option<ProxyHits> {
         let BucketTarget::Limited(target, _) = target else { return None };
         let rule = target.rule();
         Some(self.rls.metrics.loans.proxy_hits(rule.domain(), rule.path()))
@@ -143,11 +143,11 @@ impl<B: Backend> QuotaSession<B> {
             if terms == *entry.bucket.terms() {
                 continue;
             }
-            let held = self.held_by_proxy(&target);
+            let lent = self.lent_to_proxy(&target);
             self.withdraw_want(place);
             if let Some(entry) = self.stream.get_mut(place) {
                 entry.bucket.set_terms(terms, now);
-                entry.held.held = held;
+                entry.held.lent = lent;
                 changed.push(place);
             }
         }

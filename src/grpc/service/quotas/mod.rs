@@ -115,7 +115,7 @@ struct BucketMemory {
     /// The hits that other streams know to be wanted.
     want: ProxyWant,
     /// The hits that the proxy holds of a rule; `None` if it is lent none.
-    held: Option<ProxyHits>,
+    lent: Option<ProxyHits>,
 }
 
 impl<B: Backend> Rls<Layered<B>> {

@@ -107,7 +107,7 @@ impl<B: Backend> QuotaSession<B> {
     pub(super) fn count_held(&mut self, place: usize) {
         let Some(entry) = self.stream.get_mut(place) else { return };
         let hits = entry.bucket.held_hits();
-        entry.held.held.iter_mut().for_each(|held| held.set(hits));
+        entry.held.lent.iter_mut().for_each(|lent| lent.set(hits));
     }
 
     /// Shows other streams of the counter how many hits this one wants.
