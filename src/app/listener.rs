@@ -13,8 +13,10 @@ use tracing::{debug, info};
 use crate::http2::socket::Carrier;
 use crate::settings::Endpoint;
 
-/// Maximum number of connections that wait to be accepted, as in the standard library.
-pub(super) const BACKLOG: u32 = 1024;
+/// Maximum number of connections that wait to be accepted: the default of `net.core.somaxconn`, by
+/// which the kernel bounds it, as in Go and Envoy. A client that finds no place tries again only
+/// after a second, and 1,024 places are taken within 20 ms. Unix sockets have those of the kernel.
+pub(super) const BACKLOG: u32 = 4096;
 
 /// A bound endpoint. A TCP socket does not listen yet, so that clients are refused and try another
 /// replica.

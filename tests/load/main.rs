@@ -24,3 +24,10 @@ mod resets;
 mod speed;
 
 use tollgate_testkit as support;
+
+/// Raises this process's limit of open files to the maximum: attacks need thousands of connections.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+}

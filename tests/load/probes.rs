@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::raise_open_files;
 use crate::support::load::no_other_load;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::Tollgate;
@@ -28,6 +30,10 @@ const ROUNDS: usize = 5;
 /// has closed the others.
 const SILENT: usize = 4_200;
 const KEPT: usize = 700;
+/// Number of connections of a burst: fewer than `net.core.somaxconn` of any Linux since 5.4.
+const BURST: usize = 3_000;
+/// Time after which TCP tries again to open a connection.
+const TRIED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Asserts that probes are answered in time.
 async fn are_answered(service: &Tollgate, attack: &str) {
@@ -81,6 +87,25 @@ fn rules(count: usize, begin: &str) -> String {
         format!("  - {{key: {begin}{number}, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n")
     };
     format!("domain: test\ndescriptors:\n{}", (0..count).map(rule).collect::<String>())
+}
+
+/// A connection that finds the kernel's queue full is tried again a second later.
+#[test]
+fn a_burst_of_connections_waits_in_the_queues_of_a_service_that_is_stopped() {
+    raise_open_files();
+    let service = Tollgate::serve(Policies::of(&daily("user", 2)).path());
+    service.process.stop();
+    for address in [service.grpc, service.http] {
+        let connect = |number| {
+            std::net::TcpStream::connect_timeout(&address, TEST_TIMEOUT)
+                .unwrap_or_else(|error| panic!("connection {number} of {BURST}: {error}"))
+        };
+        let begun = Instant::now();
+        let connections: Vec<_> = (0..BURST).map(connect).collect();
+        let took = begun.elapsed();
+        assert!(took < TRIED_AGAIN, "{} connections took {took:?}", connections.len());
+    }
+    service.process.signal(Signal::CONT);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

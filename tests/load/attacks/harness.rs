@@ -15,6 +15,8 @@ use crate::support::release::{artifact, release};
 use crate::support::tollgate::{Tollgate, command_of};
 use crate::support::web::Web;
 
+use crate::raise_open_files;
+
 use super::observer::{Clients, Observer};
 
 /// Memory of the process in bytes: that of the pods in `deploy/k8s`.
@@ -251,13 +253,6 @@ fn resident(service: &Tollgate, line: &str) -> usize {
     let found =
         status.lines().find_map(|found| found.strip_prefix(line)?.trim().strip_suffix(" kB"));
     found.map_or(0, |kib| kib.trim().parse::<usize>().unwrap() << 10)
-}
-
-/// Raises this process's limit of open files to the maximum: attacks need thousands of connections.
-fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
 impl Measured {
