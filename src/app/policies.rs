@@ -20,7 +20,7 @@ pub(super) struct InitialPolicies {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoInitialPolicies {
     #[error(
-        "error: no policy found: set --policy FILE_OR_DIRECTORY, or create config/policies; \
+        "error: no policy found: set --policy FILE_OR_DIRECTORY, or put files into /etc/tollgate; \
          `tollgate init` writes a first policy. In an environment of envoyproxy/ratelimit: --envoyproxy-env"
     )]
     NotConfigured,

@@ -8,7 +8,10 @@ use crate::descriptor::HashKey;
 use crate::policy::source::files::{FileFilter, PolicyLocations};
 use crate::policy::{CompileOptions, PolicyDialect};
 
-/// Policies that are served if none is given: the examples of this repository.
+/// Policies of this machine, served if none are given and the directory exists. Empty in the image,
+/// for a volume.
+const INSTALLED: &str = "/etc/tollgate";
+/// The examples of this repository, served if there are no others.
 const EXAMPLES: &str = "config/policies";
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +19,7 @@ const EXAMPLES: &str = "config/policies";
 #[command(next_help_heading = "Policies")]
 pub(super) struct Flags {
     /// A policy file, or a directory that is read recursively (*.yaml, *.yml; not dot files). May
-    /// be repeated. Default: config/policies, if it exists.
+    /// be repeated. Default: /etc/tollgate, or else config/policies, if it exists.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
     /// Candidate policies, evaluated and counted on live traffic beside those in force, with
@@ -92,7 +95,7 @@ pub struct ReadingFlags {
 /// Sources of policies, and how they are parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// Files and directories; empty if none was given and the examples do not exist.
+    /// Files and directories; empty if none was given and no default exists.
     pub places: PolicyLocations,
     /// Options for compiling them.
     pub options: CompileOptions,
@@ -130,8 +133,9 @@ impl Flags {
         if let Err(what) = key {
             problems.add("TOLLGATE_HASH_KEY", what);
         }
-        let are_examples = !elsewhere && self.policy.is_empty() && Path::new(EXAMPLES).is_dir();
-        let paths = if are_examples { vec![EXAMPLES.into()] } else { self.policy };
+        let default = if elsewhere || !self.policy.is_empty() { None } else { default_place() };
+        let are_examples = default == Some(EXAMPLES);
+        let paths = default.map_or(self.policy, |place| vec![place.into()]);
         let candidates = self.reading.places(&self.candidate_policy);
         let places = self.reading.places(&paths);
         let options = CompileOptions { memory_max: Some(memory), ..self.reading.options() };
@@ -165,6 +169,11 @@ impl ReadingFlags {
             memory_held: 0,
         }
     }
+}
+
+/// Returns the directory that is served if no policy is given.
+fn default_place() -> Option<&'static str> {
+    [INSTALLED, EXAMPLES].into_iter().find(|place| Path::new(place).is_dir())
 }
 
 fn hash_key_file(path: &str) -> Result<HashKey, FlagError> {
