@@ -87,7 +87,10 @@ async fn a_first_policy_passes_check_and_test_is_served_and_never_replaces_a_fil
         ["init", "--domain", "two", "--key", "user", "--key", "ip", "--limit", "5/hour", shown];
     let two = output(two);
     assert!(text(&two).contains("hit 127.0.0.1:8081 two user=a,ip=a\n"), "{two:?}");
-    assert_eq!(text(&output(["test", shown])), "ok: 3 tests passed\n");
+    let slid = ["--key", "user", "--limit", "5/15m", "--algorithm", "sliding_window", shown];
+    let slid = output([&["init", "--domain", "slid"][..], &slid].concat());
+    assert_eq!(slid.status.code(), Some(0), "{slid:?}");
+    assert_eq!(text(&output(["test", shown])), "ok: 4 tests passed\n");
 
     let service = Tollgate::serve(&directory);
     let client = Client::connect(service.grpc).await;

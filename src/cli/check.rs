@@ -18,7 +18,7 @@ use crate::yaml::report::{Problem, Severity};
 /// Validate policy files
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-All errors and warnings are printed to standard error, with file, line and column. With --format, they are printed to standard
+All errors and warnings are printed to standard error, with file, line and column. With --format, they are printed to standard \
 output instead, in that format.
 
 Exit codes: 0 if the policies are valid, even with warnings, 1 if they are not, or --rlqs finds problems.

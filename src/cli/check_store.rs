@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Check that a Redis or Valkey server can be used as the store
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Checks the version, latency, scripts, permissions, memory and settings of each server, and that a
+Checks the version, latency, scripts, permissions, memory and settings of each server, and that a \
 key can be written, which it removes at once.
 
 Exit codes: 0 if the store can be used, even with warnings, 1 if it cannot, 2 if it is unreachable.

@@ -29,7 +29,7 @@ pub struct Completions {
 /// Write the manual pages to a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Writes a page for the program and one for each command, and replaces those that exist. The image has them in
+Writes a page for the program and one for each command, and replaces those that exist. The image has them in \
 /usr/share/man/man1.
 
 Exit codes: 0 if the pages are written, 2 if they cannot be.

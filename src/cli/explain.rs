@@ -17,10 +17,10 @@ use crate::telemetry::journal::key::read_text;
 /// Show which rule a descriptor matches, and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Asks a running service for the policies in force, or reads policy files with --policy. Prints each matching step with the
+Asks a running service for the policies in force, or reads policy files with --policy. Prints each matching step with the \
 rules that were tried, and the limit of the matching rule.
 
-Exit codes: 0 if a rule matches, 1 if none matches, 2 if the policies or the descriptor are invalid, or the service does
+Exit codes: 0 if a rule matches, 1 if none matches, 2 if the policies or the descriptor are invalid, or the service does \
 not respond.
 
 Examples:

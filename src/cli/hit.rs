@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use super::api::is_loopback;
 use super::client_tls::ClientTlsFlags;
-use super::output::{seconds_text, try_print};
+use super::output::{print_stderr, seconds_text, try_print};
 use super::{CommandError, try_block_on};
 use crate::algorithm::hold::MAX_ID;
 use crate::descriptor::{self, hold};
@@ -13,8 +14,11 @@ use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::rate_limit::Unit;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use crate::printable::{escaped_json, shell_quoted};
+use crate::printable::{counted, escaped_json, shell_quoted};
 use crate::telemetry::journal::key::read_text;
+
+/// Default of the admin port.
+const ADMIN_PORT: u16 = 6070;
 
 /// Send rate limit requests to a running service.
 #[derive(Debug, clap::Args)]
@@ -61,7 +65,7 @@ pub struct Hit {
     /// End the oldest hold of this ID without a cost. Appends the entry tollgate.settle.
     #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold", conflicts_with = "hits")]
     settle: Option<String>,
-    /// Number of requests to send.
+    /// Number of requests to send. With several, their number by code is written to standard error.
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
     /// Print each response as proto3 JSON.
@@ -83,10 +87,15 @@ impl Hit {
         let client = RateLimitClient::connect(&self.address, self.tls.options().as_ref()).await;
         let mut client = client.map_err(ClientError::with_advice)?;
         let mut over = false;
+        let mut sent = 0u64;
+        let mut denied = 0u64;
         for _ in 0..self.count {
             let response = client.should_rate_limit(request.clone()).await;
             let response = response.map_err(ClientError::with_advice)?;
-            over |= response.overall_code == i32::from(Code::OverLimit);
+            let is_denied = response.overall_code == i32::from(Code::OverLimit);
+            sent += 1;
+            denied += u64::from(is_denied);
+            over |= is_denied;
             over |= response.statuses.iter().any(|status| self.is_used_up(status));
             let text = if self.json {
                 format!("{}\n", escaped_json(&json::response_of(&response)?.to_string()))
@@ -97,6 +106,10 @@ impl Hit {
             if try_print(text).is_err() {
                 break;
             }
+        }
+        if sent > 1 {
+            let requests = counted(sent, "request");
+            print_stderr(format_args!("{requests}: {} OK, {denied} OVER_LIMIT", sent - denied));
         }
         Ok(over)
     }
@@ -146,6 +159,16 @@ impl Hit {
         is_peek && status.current_limit.is_some() && status.limit_remaining == 0
     }
 
+    /// Returns the flag for the admin port of the service, preceded by a space; empty if it is on
+    /// this machine, as is the default.
+    fn admin_flag(&self) -> String {
+        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        if is_loopback(host.trim_matches(['[', ']'])) || self.address.starts_with("unix:") {
+            return String::new();
+        }
+        format!(" --admin {}", shell_quoted(&format!("{host}:{ADMIN_PORT}")))
+    }
+
     /// Formats a status, such as `OK, 99 of 100 per minute remaining, resets in 42s`.
     fn status_text(&self, descriptor: &str, status: &DescriptorStatus) -> String {
         let code = code_name(status.code);
@@ -155,9 +178,10 @@ impl Hit {
             }
             let domain = shell_quoted(&self.domain);
             let descriptor = shell_quoted(descriptor);
+            let admin = self.admin_flag();
             return format!(
                 "{code}, no limit applied: no policy for the domain, no matching rule, or a store error with \
-                 `on_store_error: allow`; see `tollgate explain {domain} {descriptor}`"
+                 `on_store_error: allow`; see `tollgate explain {domain} {descriptor}{admin}`"
             );
         };
         let hits = self.hits.unwrap_or(1);

@@ -1,5 +1,7 @@
 //! `tollgate init`: writes a first policy and its test, from flags or from three questions.
 
+mod limit;
+
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, IsTerminal as _, Read as _, Write as _};
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use self::limit::{FirstAlgorithm, FirstLimit};
 use super::output::print;
 use super::{CommandError, try_block_on};
 use crate::policy::{self, CompileOptions, Source};
@@ -15,23 +18,13 @@ use crate::scenario::test_file::{self, PendingTest};
 
 /// Maximum length of an answer in bytes.
 const MAX_ANSWER: u64 = 1_024;
-/// Units of a limit with the duration after which a window of each is over.
-const UNITS: [(&str, &str); 7] = [
-    ("second", "1s"),
-    ("minute", "1m"),
-    ("hour", "1h"),
-    ("day", "1d"),
-    ("week", "7d"),
-    ("month", "31d"),
-    ("year", "366d"),
-];
 /// Words that YAML does not read as text.
 const RESERVED: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 /// Write a first policy and its test
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Writes DOMAIN.yaml with one rule, and DOMAIN.test.yaml with its test. Asks for values that are not given, if the standard
+Writes DOMAIN.yaml with one rule, and DOMAIN.test.yaml with its test. Asks for values that are not given, if the standard \
 input is a terminal. Files that exist are not changed.
 
 Exit codes: 0 if the files are written, 2 if they are not.
@@ -60,20 +53,14 @@ pub struct Init {
     /// year.
     #[arg(long, value_name = "AMOUNT/UNIT")]
     limit: Option<FirstLimit>,
+    /// Algorithm of the limit
+    #[arg(long, value_enum, value_name = "ALGORITHM", default_value_t)]
+    algorithm: FirstAlgorithm,
 }
 
 /// A domain or a key that needs no quotes in YAML.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Name(String);
-
-/// A number of requests per unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct FirstLimit {
-    amount: u32,
-    unit: String,
-    /// Duration after which a window is over.
-    length: String,
-}
 
 /// Reason why a value cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +73,7 @@ enum InvalidAnswer {
     Reserved(String),
     #[error(
         "expected an amount and a unit, such as 100/minute or 5/15m, found `{0}` (units: second, \
-         minute, hour, day, month, year, or a number with s, m, h or d)"
+         minute, hour, day, week, month, year, or a number with s, m, h or d)"
     )]
     Limit(String),
 }
@@ -100,14 +87,14 @@ struct FirstFiles {
 impl Init {
     /// Writes the files and prints the next commands.
     pub(super) fn run(self) -> Result<ExitCode, CommandError> {
-        let Self { directory, domain, mut keys, limit } = self;
+        let Self { directory, domain, mut keys, limit, algorithm } = self;
         let domain = given_or_asked(domain, "--domain", "Domain that callers send", "gateway")?;
         if keys.is_empty() {
             let question = "Key with a counter per value";
             keys.push(given_or_asked(None, "--key", question, "remote_address")?);
         }
         let limit = given_or_asked(limit, "--limit", "Limit of each value", "100/minute")?;
-        let files = FirstFiles::of(&directory, &domain.0, &keys, &limit);
+        let files = FirstFiles::of(&directory, &domain.0, &keys, &limit, algorithm);
         files.verify(&domain.0)?;
         files.write(&directory)?;
         let shown = directory.display();
@@ -186,27 +173,6 @@ impl FromStr for Name {
     }
 }
 
-impl FromStr for FirstLimit {
-    type Err = InvalidAnswer;
-
-    fn from_str(text: &str) -> Result<Self, InvalidAnswer> {
-        let invalid = || InvalidAnswer::Limit(text.to_owned());
-        let (amount, unit) = text.split_once('/').ok_or_else(invalid)?;
-        let amount = amount.trim().parse().ok().filter(|amount| *amount > 0).ok_or_else(invalid)?;
-        let unit = unit.trim().to_ascii_lowercase();
-        let known = UNITS.iter().find(|(name, _)| unit == *name || unit == format!("{name}s"));
-        if let Some((name, length)) = known {
-            return Ok(Self { amount, unit: (*name).to_owned(), length: (*length).to_owned() });
-        }
-        let digits = unit.strip_suffix(['s', 'm', 'h', 'd']).ok_or_else(invalid)?;
-        let is_number = digits.parse::<u32>().is_ok_and(|number| number > 0);
-        if !is_number || digits.starts_with('+') {
-            return Err(invalid());
-        }
-        Ok(Self { amount, length: unit.clone(), unit })
-    }
-}
-
 /// Returns a descriptor in which each key has the same value.
 fn entries(keys: &[Name], value: &str) -> String {
     let entries: Vec<_> = keys.iter().map(|key| format!("{}={value}", key.0)).collect();
@@ -214,12 +180,21 @@ fn entries(keys: &[Name], value: &str) -> String {
 }
 
 impl FirstFiles {
-    fn of(directory: &Path, domain: &str, keys: &[Name], limit: &FirstLimit) -> Self {
+    fn of(
+        directory: &Path,
+        domain: &str,
+        keys: &[Name],
+        limit: &FirstLimit,
+        algorithm: FirstAlgorithm,
+    ) -> Self {
         let FirstLimit { amount, unit, length } = limit;
+        let recovery = algorithm.recovery(*length);
+        let word = algorithm.word();
         let name = |end: &str| directory.join(format!("{domain}{end}")).display().to_string();
         let names: Vec<_> = keys.iter().map(|key| key.0.as_str()).collect();
         let mut policy = format!(
-            "# {amount} requests per {unit} for each value of `{}`. `tollgate schema` describes all keys.\n\
+            "# {amount} requests per {unit} for each value of `{}`. `tollgate schema` describes all keys,\n\
+             # `tollgate init --help` the algorithms.\n\
              domain: {domain}\n",
             names.join("` and `")
         );
@@ -230,7 +205,8 @@ impl FirstFiles {
         }
         let _ = write!(
             policy,
-            "{indent}rate_limit:\n{indent}  unit: {unit}\n{indent}  requests_per_unit: {amount}\n"
+            "{indent}rate_limit:\n{indent}  algorithm: {word}\n{indent}  unit: {unit}\n{indent}  \
+             requests_per_unit: {amount}\n"
         );
         let one = entries(keys, "a");
         let other = entries(keys, "b");
@@ -241,7 +217,7 @@ impl FirstFiles {
              - {{ hit: \"{one}\", hits: {amount}, expect: ok, remaining: 0 }}\n      \
              - {{ hit: \"{one}\", expect: over_limit }}\n      \
              - {{ hit: \"{other}\", expect: ok }}\n      \
-             - {{ hit: \"{one}\", after: {length}, expect: ok }}\n",
+             - {{ hit: \"{one}\", after: {recovery}, expect: ok }}\n",
             directory.display(),
             names.join(" and ")
         );
@@ -259,8 +235,8 @@ impl FirstFiles {
         for case in &test_file::read(&self.test)?.cases {
             let dry_run = dry_run.without_counters();
             let pending = PendingTest { case, domain, policies: &paths, dry_run };
-            let failure = try_block_on(async { Ok(pending.failure().await) })?;
-            if let Some(failure) = failure {
+            let outcome = try_block_on(async { Ok(pending.outcome().await) })?;
+            if let Some(failure) = outcome.failure {
                 let test_file::Mismatch { expected, found, .. } = failure;
                 return Err(format!("the test fails: expected {expected}, found {found}").into());
             }
@@ -288,6 +264,9 @@ impl FirstFiles {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
+    use super::limit::UNITS;
     use super::*;
 
     #[test]
@@ -308,12 +287,16 @@ mod tests {
     #[test]
     fn all_units_make_a_policy_that_passes_its_test() {
         let units = UNITS.iter().map(|(unit, _)| *unit);
+        let algorithms = FirstAlgorithm::value_variants();
+        let mut amounts: Vec<_> = algorithms.iter().map(|algorithm| (100, *algorithm)).collect();
+        amounts.extend([(1, FirstAlgorithm::default()), (u32::MAX, FirstAlgorithm::default())]);
         for unit in units.chain(["90s", "15m", "36h", "7d", "Minutes"]) {
-            for amount in [1, 100, u32::MAX] {
+            let amounts = amounts.iter().copied();
+            for (amount, algorithm) in amounts {
                 let limit: FirstLimit = format!("{amount}/{unit}").parse().unwrap();
                 for keys in [&["k"][..], &["user", "ip"], &["a", "a", "b", "c"]] {
                     let keys: Vec<_> = keys.iter().map(|key| key.parse().unwrap()).collect();
-                    let files = FirstFiles::of(Path::new("x"), "d", &keys, &limit);
+                    let files = FirstFiles::of(Path::new("x"), "d", &keys, &limit, algorithm);
                     files.verify("d").unwrap_or_else(|error| panic!("{amount}/{unit}: {error}"));
                 }
             }
@@ -325,7 +308,17 @@ mod tests {
         for wrong in ["", "1a", "a b", "a=b", "true", "No", "a#b", "ä"] {
             assert!(wrong.parse::<Name>().is_err(), "{wrong}");
         }
-        for wrong in ["100", "a/minute", "-1/minute", "5/m", "5/+1m", "5/fortnight", "0/day"] {
+        for wrong in [
+            "100",
+            "a/minute",
+            "-1/minute",
+            "5/m",
+            "5/+1m",
+            "5/01m",
+            "5/1mm",
+            "5/fortnight",
+            "0/day",
+        ] {
             assert!(wrong.parse::<FirstLimit>().is_err(), "{wrong}");
         }
     }

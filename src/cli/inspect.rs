@@ -160,11 +160,11 @@ fn rows(view: &CounterView) -> Vec<(&'static str, String)> {
         None if view.denials_missing.is_some() => {
             rows.push(("denials", "none recorded".to_owned()))
         }
-        None => rows.push((
-            "denials",
-            "none recorded in the last 15 minutes; those of other replicas appear within 5s"
-                .to_owned(),
-        )),
+        None => {
+            let late =
+                if view.is_shared { "; those of other replicas appear within 5s" } else { "" };
+            rows.push(("denials", format!("none recorded in the last 15 minutes{late}")));
+        }
         Some(denials) => {
             let first = when(&denials.first, now);
             let last = when(&denials.last, now);

@@ -14,13 +14,13 @@ use crate::printable::counted;
 /// Reload the policies of a running service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The service reloads changed files within two seconds by itself. This command reloads at once and reports the result:
+The service reloads changed files within two seconds by itself. This command reloads at once and reports the result: \
 the changes, or the errors in the files.
 
-With --wait, it also waits until all replicas on the store have the same policies. They load their own files: this command
+With --wait, it also waits until all replicas on the store have the same policies. They load their own files: this command \
 makes only one of them reload at once.
 
-Exit codes: 0 if the policies are in force, 1 if some replicas do not have them after --wait, 2 if they are rejected or a
+Exit codes: 0 if the policies are in force, 1 if some replicas do not have them after --wait, 2 if they are rejected or a \
 request fails.
 
 Examples:

@@ -22,11 +22,11 @@ const SHORT_ID: usize = 8;
 /// List the replicas that share the store
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A replica is listed until 15 s after its last heartbeat, so one that was stopped is still listed for that time. With
-counters in memory, each process counts for itself and lists itself. Releases before 1.0 publish no name, release or
+A replica is listed until 15 s after its last heartbeat, so one that was stopped is still listed for that time. With \
+counters in memory, each process counts for itself and lists itself. Releases before 1.0 publish no name, release or \
 policies.
 
-Exit codes: 0 if the replicas are listed, and with --wait have one version of policies; 1 if they have not after the wait;
+Exit codes: 0 if the replicas are listed, and with --wait have one version of policies; 1 if they have not after the wait; \
 2 if the request fails.
 
 Examples:
@@ -124,11 +124,18 @@ impl Waited {
             "policies {version} are not in force in all replicas after {wait:#}: {} of {all} have them",
             list.replicas.len() - others(list, version).count()
         );
+        let mut has_others = false;
         for replica in others(list, version) {
+            has_others |= replica.policies.is_some();
             let found = replica.policies.as_deref().unwrap_or("unknown");
             let name = replica.name.as_deref();
             let name = name.map_or_else(String::new, |name| format!("{} ", escaped(name)));
             text.push_str(&format!("\n  {name}({}) has {found}", escaped(short_id(replica))));
+        }
+        if has_others {
+            text.push_str(
+                "\nif these serve other policies on purpose, give them a --redis-prefix of their own",
+            );
         }
         if let Some(missing) = &list.missing {
             text.push_str(&format!("\n  replicas may be missing: {}", escaped(missing)));
@@ -201,6 +208,7 @@ mod tests {
             "policies v2 are not in force in all replicas after 1m 30s: 1 of 3 replicas have them",
             "  b (b0123456) has v1",
             "  (c0123456) has unknown",
+            "if these serve other policies on purpose, give them a --redis-prefix of their own",
         ];
         assert_eq!(waited.result(SignedDuration::from_secs(90)), lines.join("\n"));
         let now = "2026-06-01T12:00:04Z".parse().unwrap();

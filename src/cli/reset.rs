@@ -15,7 +15,7 @@ use crate::printable::counted;
 /// that was written while that clock was ahead.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-With --ahead-of-clock, at most 10,000 counters are examined per second, and each part is recorded in the audit log. The
+With --ahead-of-clock, at most 10,000 counters are examined per second, and each part is recorded in the audit log. The \
 command can be repeated. Counters in Redis need the permission +scan.
 
 Exit codes: 0 if the counters are reset, 2 if the request is rejected or fails.

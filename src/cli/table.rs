@@ -1,5 +1,7 @@
 //! Tables for terminals, with aligned columns.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use crate::printable::{escaped, escaped_json};
@@ -13,8 +15,37 @@ pub(super) fn of<const N: usize>(
     headings: [&str; N],
     rows: impl Iterator<Item = [String; N]>,
 ) -> String {
-    let mut all: Vec<[String; N]> = vec![headings.map(str::to_owned)];
-    all.extend(rows.map(|row| row.map(|cell| escaped(&cell).into_owned())));
+    aligned([headings.map(str::to_owned)].into_iter().chain(rows), |_| true)
+}
+
+/// Formats rows as [`of`] does, without the columns of `optional` in which all cells are `empty`.
+pub(super) fn without_empty<const N: usize>(
+    headings: [&str; N],
+    rows: Vec<[String; N]>,
+    optional: &Range<usize>,
+    empty: &str,
+) -> String {
+    let used: Vec<bool> = (0..N)
+        .map(|column| {
+            let mut cells = rows.iter().filter_map(|row| row.get(column));
+            !optional.contains(&column) || cells.any(|cell| cell != empty)
+        })
+        .collect();
+    let rows = [headings.map(str::to_owned)].into_iter().chain(rows);
+    aligned(rows, |column| used.get(column) == Some(&true))
+}
+
+fn aligned<const N: usize>(
+    rows: impl Iterator<Item = [String; N]>,
+    is_shown: impl Fn(usize) -> bool,
+) -> String {
+    let rows = rows.map(|row| row.map(|cell| escaped(&cell).into_owned()));
+    let all: Vec<Vec<String>> = rows
+        .map(|row| {
+            let shown = row.into_iter().enumerate().filter(|(column, _)| is_shown(*column));
+            shown.map(|(_, cell)| cell).collect()
+        })
+        .collect();
     let mut widths = [0; N];
     for row in &all {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -52,5 +83,12 @@ mod tests {
             "",
         ];
         assert_eq!(text, shown.join("\n"));
+    }
+
+    #[test]
+    fn only_optional_columns_without_a_value_are_left_out() {
+        let rows = [["-", "-", "-"], ["a", "-", "-"]].map(|row| row.map(str::to_owned));
+        let text = super::without_empty(["one", "two", "three"], rows.to_vec(), &(0..2), "-");
+        assert_eq!(text, "one  three\n-    -\na    -\n");
     }
 }

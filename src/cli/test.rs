@@ -12,7 +12,7 @@ use crate::policy::source::files;
 use crate::policy::{Policy, Source};
 use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
-use crate::scenario::test_file::{self, Mismatch, PendingTest};
+use crate::scenario::test_file::{self, Mismatch, PendingTest, TestOutcome, UnlimitedStep};
 use crate::settings::ReadingFlags;
 use crate::yaml::report::Severity;
 
@@ -27,6 +27,8 @@ A test file, such as gateway.test.yaml, lists the policies that it tests, by pat
         - { hit: remote_address=203.0.113.7, times: 100, expect: ok, remaining: 0 }
         - { hit: remote_address=203.0.113.7, expect: over_limit, retry_after: 1m }
         - { hit: remote_address=203.0.113.7, after: 1m, expect: ok }
+Time is virtual: a test starts at 2026-01-01T00:00:00Z, or at the time of its key `at`. A step to which no rule applies \
+is reported, unless it has `rule: none`.
 
 Exit codes: 0 if all tests pass, 1 if one fails, 2 if tests or policies are invalid.
 
@@ -52,7 +54,7 @@ pub struct Test {
 struct TestResult {
     file: String,
     test: String,
-    failure: Option<Mismatch>,
+    outcome: TestOutcome,
 }
 
 impl Test {
@@ -108,23 +110,24 @@ impl Test {
             };
             let pending =
                 PendingTest { case, domain, policies: &paths, dry_run: dry_run.without_counters() };
-            let failure = pending.failure().await;
-            ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), failure });
+            let outcome = pending.outcome().await;
+            ran.push(TestResult { file: source.name.clone(), test: case.name.clone(), outcome });
         }
         Ok(())
     }
 }
 
 fn failed(ran: &[TestResult]) -> usize {
-    ran.iter().filter(|ran| ran.failure.is_some()).count()
+    ran.iter().filter(|ran| ran.outcome.failure.is_some()).count()
 }
 
-/// Formats a line for each failed test, and a summary line.
+/// Formats a line for each finding, and a summary line.
 fn text_of(ran: &[TestResult]) -> String {
-    let failures = ran.iter().filter_map(|ran| Some((ran, ran.failure.as_ref()?)));
-    let mut lines: Vec<_> = failures
-        .map(|(TestResult { file, test, .. }, failure)| {
-            format!("{file}:{}: {test}: {}", failure.line, description_of(failure))
+    let findings = findings_of(ran).into_iter();
+    let mut lines: Vec<_> = findings
+        .map(|FileFinding { severity, file, line, message, .. }| {
+            let severity = if severity == Severity::Warning { "warning: " } else { "" };
+            format!("{severity}{file}:{}: {message}", line.unwrap_or_default())
         })
         .collect();
     let all = counted(ran.len(), "test");
@@ -140,24 +143,35 @@ fn description_of(failure: &Mismatch) -> String {
     format!("{request}expected {expected}, found {found}; see {explain}")
 }
 
+fn warning_of(step: &UnlimitedStep) -> String {
+    format!("no rule applies; if none should, set `rule: none`; see {}", step.explain)
+}
+
+/// Returns warnings and errors in the order of the tests.
 fn findings_of(ran: &[TestResult]) -> Vec<FileFinding> {
     let mut findings = Vec::new();
-    for TestResult { file, test, failure } in ran {
-        findings.extend(failure.as_ref().map(|failure| FileFinding {
-            severity: Severity::Error,
+    for TestResult { file, test, outcome } in ran {
+        let finding = |severity, line, description: String| FileFinding {
+            severity,
             file: file.clone(),
-            line: Some(failure.line),
+            line: Some(line),
             column: None,
-            message: format!("{test}: {}", description_of(failure)),
-        }));
+            message: format!("{test}: {description}"),
+        };
+        for step in &outcome.unlimited {
+            findings.push(finding(Severity::Warning, step.line, warning_of(step)));
+        }
+        if let Some(failure) = &outcome.failure {
+            findings.push(finding(Severity::Error, failure.line, description_of(failure)));
+        }
     }
     findings
 }
 
 fn cases_of(ran: &[TestResult]) -> Vec<JunitCase> {
     let mut cases = Vec::new();
-    for TestResult { file, test, failure } in ran {
-        let failures = failure.iter().map(description_of).collect();
+    for TestResult { file, test, outcome } in ran {
+        let failures = outcome.failure.iter().map(description_of).collect();
         cases.push(JunitCase { file: file.clone(), name: test.clone(), failures });
     }
     cases
@@ -165,9 +179,13 @@ fn cases_of(ran: &[TestResult]) -> Vec<JunitCase> {
 
 fn json_of(ran: &[TestResult]) -> String {
     let mut tests = Vec::new();
-    for TestResult { file, test, failure } in ran {
-        let is_ok = failure.is_none();
-        let failure = failure.as_ref().map(|failure| {
+    for TestResult { file, test, outcome } in ran {
+        let is_ok = outcome.failure.is_none();
+        let mut warnings = Vec::new();
+        for step in &outcome.unlimited {
+            warnings.push(json!({ "line": step.line, "message": warning_of(step) }));
+        }
+        let failure = outcome.failure.as_ref().map(|failure| {
             json!({
                 "line": failure.line,
                 "expected": failure.expected,
@@ -175,7 +193,13 @@ fn json_of(ran: &[TestResult]) -> String {
                 "explain": failure.explain,
             })
         });
-        tests.push(json!({ "file": file, "test": test, "ok": is_ok, "failure": failure }));
+        tests.push(json!({
+            "file": file,
+            "test": test,
+            "ok": is_ok,
+            "failure": failure,
+            "warnings": warnings,
+        }));
     }
     json!({ "ok": failed(ran) == 0, "failed": failed(ran), "tests": tests }).to_string()
 }

@@ -1,32 +1,43 @@
 //! `tollgate top`: shows live request rates per rule, and the keys that are denied most.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::api::ServerArgs;
+use super::counter::when;
 use super::denials::{missing_notice, replicas_notice};
 use super::{CommandError, table, try_block_on};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
 use crate::admin::api::store::ProcessStatus;
-use crate::printable::{counted, escaped_lines};
+use crate::printable::{counted, escaped_json, escaped_lines};
 
 /// Escape sequence that clears a terminal and moves the cursor to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
+/// Shortest time between two refreshes.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// A rate of 0.
+const NO_RATE: &str = "-";
+/// Columns that are left out if no rule has a value: those of rare cases.
+const OPTIONAL_COLUMNS: Range<usize> = 5..9;
 
 /// Show live request rates per rule, and the keys that are denied most.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 after --once or --json, 2 if a request fails.
+Columns without a value are left out. Exit codes: 0 after --once or --json, 2 if a request fails.
 
 Examples:
   # Watch the local service
   tollgate top
   # Watch one domain, rules with the most admitted requests first
   tollgate top --domain gateway --order allowed
+  # Write a line of JSON every 10 s
+  tollgate top --json --every 10s
   # Print once, from a remote service
   tollgate top --once --admin https://tollgate.example:6070 --token-file token")]
 pub struct TopArgs {
@@ -44,13 +55,13 @@ pub struct TopArgs {
     /// Show the keys that were denied in the last N minutes.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
     minutes: u64,
-    /// Refresh interval.
-    #[arg(long, value_name = "DURATION", default_value = "1s")]
-    every: jiff::SignedDuration,
+    /// Refresh interval. Default: 1s.
+    #[arg(long, value_name = "DURATION", conflicts_with = "once")]
+    every: Option<jiff::SignedDuration>,
     /// Print once and exit.
     #[arg(long)]
     once: bool,
-    /// Print the data as JSON, once.
+    /// Print the data as JSON, once; with --every a line each time.
     #[arg(long)]
     json: bool,
 }
@@ -58,6 +69,8 @@ pub struct TopArgs {
 /// The data of one refresh.
 #[derive(Serialize)]
 struct TopData {
+    /// Time of the refresh, RFC 3339.
+    at: String,
     status: ProcessStatus,
     rules: RuleList,
     top: DenialsView,
@@ -72,20 +85,20 @@ impl TopArgs {
 
     async fn show(&self) -> Result<(), CommandError> {
         let is_terminal = io::stdout().is_terminal();
-        let every = Duration::try_from(self.every)
-            .unwrap_or(Duration::from_secs(1))
-            .max(Duration::from_millis(100));
+        let every = self.every.and_then(|every| Duration::try_from(every).ok());
+        let every = every.unwrap_or(Duration::from_secs(1)).max(MIN_INTERVAL);
+        let is_once = self.once || (self.json && self.every.is_none());
         loop {
             let data = self.fetch().await?;
-            let text = if self.json {
-                table::json(&data)
-            } else {
-                escaped_lines(&self.text(&data)).into_owned()
+            let text = match (self.json, is_once) {
+                (true, true) => table::json(&data),
+                (true, false) => format!("{}\n", escaped_json(&serde_json::to_string(&data)?)),
+                (false, _) => escaped_lines(&self.text(&data)).into_owned(),
             };
-            let clear = if is_terminal && !self.once && !self.json { CLEAR } else { "" };
+            let clear = if is_terminal && !is_once && !self.json { CLEAR } else { "" };
             let written = io::stdout().write_all(format!("{clear}{text}").as_bytes());
             // A closed standard output is no reason to fail.
-            if self.once || self.json || written.is_err() {
+            if is_once || written.is_err() {
                 return Ok(());
             }
             tokio::time::sleep(every).await;
@@ -107,15 +120,19 @@ impl TopArgs {
         } else {
             DenialsView::default()
         };
-        Ok(TopData { status, rules, top })
+        Ok(TopData { at: Timestamp::now().to_string(), status, rules, top })
     }
 
     fn text(&self, data: &TopData) -> String {
-        let TopData { status, rules, top } = data;
+        let TopData { at, status, rules, top } = data;
+        let now = when(at, at);
         let ready = if status.is_ready { "ready" } else { "NOT READY" };
         let mut text = format!(
-            "{}: tollgate {}, {ready}, policies {}, since {}\n",
-            status.instance, status.program, rules.version, status.begun_at
+            "{}: tollgate {}, {ready}, policies {}, since {}, at {now}\n",
+            status.instance,
+            status.program,
+            rules.version,
+            when(&status.begun_at, at),
         );
         status.degraded.iter().for_each(|reason| text.push_str(&format!("warning: {reason}\n")));
         let headings = [
@@ -131,7 +148,9 @@ impl TopArgs {
             "allowed/s (1m)",
             "denied/s (1m)",
         ];
-        text.push_str(&format!("\n{}", table::of(headings, rules.rules.iter().map(rule_row))));
+        let rows: Vec<_> = rules.rules.iter().map(rule_row).collect();
+        let rules_table = table::without_empty(headings, rows, &OPTIONAL_COLUMNS, NO_RATE);
+        text.push_str(&format!("\n{rules_table}"));
         if rules.replicas > 1 {
             let replicas = counted(rules.replicas, "replica");
             text.push_str(&format!(
@@ -186,7 +205,7 @@ fn key_row(one: &DenialView) -> [String; 4] {
 
 fn rate(per_second: f64) -> String {
     match per_second {
-        0.0 => "-".to_owned(),
+        0.0 => NO_RATE.to_owned(),
         per_second if per_second < 10.0 => format!("{per_second:.2}"),
         per_second => format!("{per_second:.0}"),
     }

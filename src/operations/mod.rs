@@ -122,8 +122,12 @@ impl<B: Backend> Operations<B> {
         audit: &AuditEntry,
     ) -> Result<AmendedCounter, OperationError> {
         let amended = counters::change(&self.service, domain, descriptor, amendment, audit).await?;
-        let is_shared = self.service.limiter().store().backend().is_shared();
-        Ok(AmendedCounter { cached_for: is_shared.then_some(self.cached_for), ..amended })
+        Ok(AmendedCounter { cached_for: self.is_shared().then_some(self.cached_for), ..amended })
+    }
+
+    /// Returns `true` if other processes may use the same counters.
+    pub fn is_shared(&self) -> bool {
+        self.service.limiter().store().backend().is_shared()
     }
 
     /// Resets counters that are ahead of the store's clock, from a position on, for a limited time.

@@ -137,15 +137,18 @@ fn check_explain_diff_and_replay_show_a_candidate() {
         "{report}"
     );
     let (_, out, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
-    let denied = |number: u32| {
-        format!("          {number} from 1 key  test user\n              {number}  user=ann\n")
+    let denied = |number: u32, times: &str| {
+        format!(
+            "          {number} from 1 key, {times}  test user\n              {number}  user=ann\n"
+        )
     };
     assert_eq!(
         out,
         format!(
-            "4 requests, 1 over limit\n{}2 more if its candidates were in force\n{}",
-            denied(1),
-            denied(2)
+            "4 requests from 1970-01-01 00:00:01 to 00:00:04 UTC, 1 over limit\n\
+             {}2 more if its candidates were in force\n{}",
+            denied(1, "00:00:04 to 00:00:04"),
+            denied(2, "00:00:02 to 00:00:03")
         ),
         "{err}"
     );

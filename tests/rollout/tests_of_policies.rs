@@ -49,8 +49,35 @@ fn an_unexpected_code_names_the_request_and_the_rule() {
     let (_, out, ..) = tested(
         &TESTS.replace("times: 3, expect: ok, remaining: 0, rule: user", "times: 5, expect: ok"),
     );
-    let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 of 3 left); see ";
+    let found = "request 4 of 5: expected ok, found over_limit (rule `user`, 0 of 3 left, retry after 1d); see ";
     assert!(out.contains(&format!("policy.test.yaml:5: three are let in: {found}")), "{out}");
+}
+
+#[test]
+fn a_step_to_which_no_rule_applies_is_reported_unless_it_expects_none() {
+    let tests = "policies: [policy.yaml]
+tests:
+  - test: misspelled
+    steps:
+      - { hit: users=ann, times: 5, expect: ok }
+      - { hit: users=ann, expect: ok, rule: none }
+";
+    let (code, out, err, policies) = tested(tests);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let file = policies.file("policy.test.yaml");
+    let policy = policies.file("policy.yaml");
+    let warning = format!(
+        "warning: {}:5: misspelled: no rule applies; if none should, set `rule: none`; \
+         see tollgate explain --policy {} test users=ann",
+        file.display(),
+        policy.display()
+    );
+    assert_eq!(out, format!("{warning}\nok: 1 test passed\n"));
+    let (_, github, _) = run(&["test", "--format", "github", file.to_str().unwrap()]);
+    assert!(github.starts_with("::warning file="), "{github}");
+    let (_, json, _) = run(&["test", "--json", file.to_str().unwrap()]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["tests"][0]["warnings"][0]["line"], 5, "{report}");
 }
 
 #[test]

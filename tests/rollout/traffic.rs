@@ -1,5 +1,7 @@
 //! `tollgate replay` on access logs, and with two policies.
 
+use serde_json::Value;
+
 use super::run;
 use crate::support::policy::{Policies, daily};
 
@@ -46,10 +48,11 @@ fn an_access_log_shows_who_would_be_denied_most() {
     assert_eq!(code, 0, "{err}");
     assert_eq!(
         out,
-        "4 requests, 1 over limit\n          1 from 1 key  test user\n              1  user=ann\n"
+        "4 requests from 2026-11-21 12:00:01 to 12:00:04 UTC, 1 over limit\n          \
+         1 from 1 key, 12:00:03 to 12:00:03  test user\n              1  user=ann\n"
     );
     assert!(
-        err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6: EOF")),
+        err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6:24: EOF")),
         "{err}"
     );
     assert!(err.contains("note: 1 line skipped: "), "{err}");
@@ -70,13 +73,55 @@ fn two_policies_on_the_same_traffic_show_whom_each_would_deny() {
         &map,
     ]);
     assert_eq!(code, 0, "{err}");
+    let out = out.replace(&new, "new.yaml").replace(&policy, "policy.yaml");
     insta::assert_snapshot!(out, @r##"
-    4 requests: 1 over limit by --policy, 3 by --against
-    2 would be denied only by --against
-              2 from 1 key  test remote_address
+    4 requests from 2026-11-21 12:00:01 to 12:00:04 UTC: 1 over limit by policy.yaml, 3 by new.yaml
+    2 would be denied only by new.yaml
+              2 from 1 key, 12:00:01 to 12:00:02  test remote_address
                   2  remote_address=203.0.113.7
-    0 would be denied only by --policy
+    0 would be denied only by policy.yaml
     "##);
+}
+
+#[test]
+fn a_report_is_available_as_json() {
+    let (_files, [policy, new, log, map]) = files();
+    let inputs = ["--access-log", &log, "--map", &map, "--json"];
+    let (code, out, err) = run(&[&["replay", "--policy", &policy][..], &inputs].concat());
+    assert_eq!(code, 0, "{err}");
+    let one: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&one["requests"], &one["policy"]["over_limit"]), (&4.into(), &1.into()), "{one}");
+    assert_eq!(one["until"], "2026-11-21T12:00:04.123Z");
+    assert_eq!(one["policy"]["denied"]["rules"][0]["keys"][0]["key"], "user=ann");
+    let arguments = [&["replay", "--policy", &policy, "--against", &new][..], &inputs].concat();
+    let two: Value = serde_json::from_str(&run(&arguments).1).unwrap();
+    let denied = &two["against"]["denied"]["rules"][0];
+    assert_eq!(
+        (&denied["denied"], &denied["first"]),
+        (&2.into(), &"2026-11-21T12:00:01.123Z".into())
+    );
+    assert_eq!(two["against"]["path"], new);
+    let (code, _, err) = run(&["replay", "--policy", &policy, "--json", &log]);
+    assert_eq!(code, 2, "a trace has JSON already: {err}");
+}
+
+#[test]
+fn lines_that_are_earlier_than_others_are_counted() {
+    let (files, [policy, ..]) = files();
+    let line = |second: u64| {
+        let request = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "users", "value": "ann"}]}]}"#;
+        format!("{{\"at\": {}, \"request\": {request}}}\n", second * 1_000_000)
+    };
+    files.write("trace.jsonl", &[100, 160, 100, 159].map(line).concat());
+    let trace = files.file("trace.jsonl");
+    let trace = trace.to_str().unwrap();
+    let note =
+        "note: 1 line up to 1m earlier than one before, decided at its time; sort the file by time";
+    let (_, _, err) = run(&["replay", "--policy", &policy, trace]);
+    assert!(err.starts_with(note), "{err}");
+    let (_, out, err) = run(&["replay", "--policy", &policy, "--against", &policy, trace]);
+    assert_eq!(err, format!("{note}\n"));
+    assert!(out.contains(&format!("4 without a rule in {policy}\n")), "{out}");
 }
 
 #[test]
@@ -92,7 +137,10 @@ fn a_trace_is_compared_too() {
         run(&["replay", "--policy", &new, "--against", &policy, trace.to_str().unwrap()]);
     assert_eq!(code, 0, "{err}");
     assert!(
-        out.starts_with("4 requests: 0 over limit by --policy, 2 by --against\n2 would be denied only by --against\n"),
+        out.starts_with(&format!(
+            "4 requests from 1970-01-01 00:00:00 to 00:00:00 UTC: 0 over limit by {new}, 2 by {policy}\n\
+             2 would be denied only by {policy}\n"
+        )),
         "{out}"
     );
 }
@@ -121,7 +169,7 @@ fn a_log_without_a_readable_line_is_an_error() {
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
     assert!(
-        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1: "),
+        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1:6: "),
         "{err}"
     );
 }

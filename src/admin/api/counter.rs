@@ -34,6 +34,9 @@ pub struct CounterView {
     pub limit: String,
     /// Algorithm of the limit.
     pub algorithm: String,
+    /// `true` if other replicas may use the counter too.
+    #[serde(default)]
+    pub is_shared: bool,
     /// `true` if the rule or the process is in shadow mode: requests are admitted even if the limit
     /// has no room for them.
     pub is_shadow: bool,
@@ -144,6 +147,7 @@ pub(super) async fn counter<B: Backend>(
     let found = api.operations.inspect(&which.domain, &which.descriptor).await?;
     let mut view = CounterView::from(found);
     view.write_error = undecided::write_error(&api);
+    view.is_shared = api.operations.is_shared();
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
@@ -271,6 +275,7 @@ impl From<CounterState> for CounterView {
             key: found.key,
             limit: found.limit_text,
             algorithm: found.algorithm,
+            is_shared: false,
             is_shadow: found.is_shadow,
             who: tallies.into_iter().map(TallyView::from).collect(),
             who_unknown,

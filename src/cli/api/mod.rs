@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::builder::{NonEmptyStringValueParser, TypedValueParser as _};
 use http_body_util::Full;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response, Uri};
@@ -35,7 +36,13 @@ const MAX_RESPONSE: usize = 64 << 20;
 #[group(skip)]
 pub struct ServerArgs {
     /// URL of the admin port: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long, env = "TOLLGATE_ADMIN", value_name = "URL", default_value = DEFAULT_URL)]
+    #[arg(
+        long,
+        env = "TOLLGATE_ADMIN",
+        value_name = "URL",
+        default_value = DEFAULT_URL,
+        value_parser = NonEmptyStringValueParser::new().map(admin_url)
+    )]
     admin: String,
     /// File with the token, in the format of --admin-token-file of the service. The first token is
     /// used. Alternative: TOLLGATE_ADMIN_TOKEN.
@@ -203,8 +210,13 @@ impl ServerArgs {
     }
 }
 
+/// Returns a URL; `HOST:PORT` is one of plain HTTP.
+fn admin_url(text: String) -> String {
+    if text.contains("://") { text } else { format!("http://{text}") }
+}
+
 /// Returns `true` if a host is this machine, whatever its resolver returns.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -234,6 +246,13 @@ mod tests {
         );
         let others = ["localhost.example", "10.0.0.1", "0.0.0.0", "::", "tollgate"];
         assert!(!others.iter().any(|host| super::is_loopback(host)));
+    }
+
+    #[test]
+    fn an_address_is_a_url_of_plain_http() {
+        for (given, url) in [("a:6070", "http://a:6070"), ("https://a", "https://a")] {
+            assert_eq!(super::admin_url(given.to_owned()), url);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use responses::ComparedCalls;
     after_help = "\
 An env file has one NAME=VALUE per line. Comments, quotes and `export` are parsed as in a shell; `$` is literal.
 
-A line of the trace is a RateLimitRequest in JSON, or an object with one as `request`, as for `tollgate replay`.
+A line of the trace is a RateLimitRequest in JSON, or an object with one as `request`, as for `tollgate replay`. \
 Other lines are skipped and reported.
 
 Exit codes:

@@ -1,5 +1,4 @@
-//! Replay of traffic against one or two policy sets, with a report of the requests that each
-//! denies.
+//! Replay of traffic against one or two policy sets.
 
 use std::io::BufRead;
 
@@ -7,7 +6,7 @@ use super::NonEmptyLines;
 use super::denied::Comparison;
 use super::line::{Format, LineError};
 use crate::cli::CommandError;
-use crate::cli::output::{print_stderr, try_print};
+use crate::cli::output::print_stderr;
 use crate::limiter::{Live, Snapshot};
 use crate::policy::PolicySet;
 use crate::printable::counted;
@@ -21,18 +20,18 @@ struct SkippedLines {
     first: Option<String>,
 }
 
-/// Decides all lines and prints the result. In an access log, lines that are not requests are
+/// Decides all lines, and prints warnings. In an access log, lines that are not requests are
 /// skipped and counted.
 ///
 /// # Errors
 /// The file cannot be read, or none of its lines can.
-pub(super) async fn print(
+pub(super) async fn decide_all(
     mut lines: NonEmptyLines<impl BufRead>,
     format: &Format,
     first: &DryRun,
     second: Option<&DryRun>,
-) -> Result<(), CommandError> {
-    let mut comparison = Comparison::new(second.is_some());
+) -> Result<Comparison, CommandError> {
+    let mut comparison = Comparison::default();
     let mut skipped = SkippedLines::default();
     let mut without_request = 0u64;
     while let Some(line) = lines.next()? {
@@ -40,7 +39,7 @@ pub(super) async fn print(
             Ok(true) => {}
             Ok(false) => without_request += 1,
             Err(error) => {
-                let error = format!("{}: {error}", lines.position());
+                let error = error.at(&lines.position());
                 if matches!(format, Format::Trace) {
                     return Err(error.into());
                 }
@@ -64,8 +63,8 @@ pub(super) async fn print(
             counted(without_request, "line")
         ));
     }
-    try_print(comparison)?;
-    Ok(())
+    comparison.order.note().into_iter().for_each(print_stderr);
+    Ok(comparison)
 }
 
 /// Decides a line; returns `false` if it contains no request.
@@ -82,14 +81,14 @@ async fn decide(
     let request = content.request()?;
     let one = first.decide(line.instant, &by_first, &request).await?;
     let Some(second) = second else {
-        comparison.add(&request, &one, None);
+        comparison.add(line.instant, &request, &one, None);
         return Ok(true);
     };
     let by_second = second.snapshot();
     let content = line.by(policies_of(&by_second)?)?;
     let other_request = content.request()?;
     let other = second.decide(line.instant, &by_second, &other_request).await?;
-    comparison.add(&request, &one, Some((&other_request, &other)));
+    comparison.add(line.instant, &request, &one, Some((&other_request, &other)));
     Ok(true)
 }
 

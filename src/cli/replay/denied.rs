@@ -2,75 +2,93 @@
 //! denied most.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use super::order::{TimeOrder, TimeSpan};
 use super::top::TopKeys;
+use crate::algorithm::time::Timestamp;
 use crate::descriptor::{Descriptor, Keyed, Request};
 use crate::limiter::{Decision, Status};
-use crate::printable::counted;
 use crate::telemetry::journal::key;
-
-/// Maximum number of keys to show per rule.
-const MAX_KEYS: usize = 10;
 
 /// Denied requests, by the domain and path of the rules that denied them.
 #[derive(Debug, Default)]
 pub(super) struct Denied {
     requests: u64,
-    rules: BTreeMap<(String, String), TopKeys>,
+    rules: BTreeMap<(String, String), DeniedRule>,
+}
+
+/// Denials by a rule: their keys, and the time of the first and the last.
+#[derive(Debug)]
+pub(super) struct DeniedRule {
+    pub(super) top: TopKeys,
+    pub(super) span: TimeSpan,
 }
 
 /// The decisions of two policy sets on the same traffic, or of one alone.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
-    requests: u64,
-    denied: [u64; 2],
+    pub(super) requests: u64,
+    pub(super) order: TimeOrder,
+    pub(super) denied: [u64; 2],
+    /// Requests without a rule.
+    pub(super) unmatched: [u64; 2],
     /// Denied by the first and not by the second, or by the only one.
-    old: Denied,
+    pub(super) old: Denied,
     /// Denied by the second alone.
-    new: Denied,
+    pub(super) new: Denied,
     /// Admitted, but denied if the candidate limits of the first applied.
-    candidates: Denied,
-    is_of_two: bool,
+    pub(super) candidates: Denied,
 }
 
 impl Denied {
-    fn add(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+    /// Returns the number of requests.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Returns the domain and path of each rule with its denials, the most denials first.
+    pub(super) fn by_total(&self) -> Vec<(&str, &str, &DeniedRule)> {
+        let rules = self.rules.iter();
+        let mut rules: Vec<_> =
+            rules.map(|((domain, rule), denied)| (&**domain, &**rule, denied)).collect();
+        rules.sort_by_key(|(_, _, denied)| std::cmp::Reverse(denied.top.total()));
+        rules
+    }
+
+    fn add_key(&mut self, rule: (String, String), key: &str, at: Timestamp) {
+        let new = || DeniedRule { top: TopKeys::default(), span: TimeSpan::of(at) };
+        let denied = self.rules.entry(rule).or_insert_with(new);
+        denied.span.extend(at);
+        denied.top.add(key);
+    }
+
+    fn add(&mut self, at: Timestamp, request: &Request<'_>, decision: &Decision<'_>) {
         self.requests += 1;
         let statuses = decision.statuses().iter().zip(&request.descriptors);
         // Quota votes deny together, so each of them is part of the reason.
         for (status, descriptor) in statuses.filter(|(status, _)| status.is_over_limit()) {
-            let top = self.rules.entry(rule_of(status, request.domain)).or_default();
-            top.add(&key_of(descriptor, status.keyed()));
+            let rule = rule_of(status, request.domain);
+            self.add_key(rule, &key_of(descriptor, status.keyed()), at);
         }
     }
 
     /// Adds a request that is admitted, and would be denied if the candidates applied.
-    fn add_candidates(&mut self, request: &Request<'_>, decision: &Decision<'_>) {
+    fn add_candidates(&mut self, at: Timestamp, request: &Request<'_>, decision: &Decision<'_>) {
         let denying =
             decision.candidates().iter().filter(|candidate| candidate.would_deny() == Some(true));
         let mut is_any = false;
         for candidate in denying.filter(|_| !decision.is_over_limit()) {
             is_any = true;
-            let top = self
-                .rules
-                .entry((request.domain.to_owned(), candidate.rule().path().to_owned()))
-                .or_default();
-            let descriptor = request.descriptors.get(candidate.descriptor());
-            descriptor
-                .into_iter()
-                .for_each(|descriptor| top.add(&key_of(descriptor, candidate.keyed())));
+            if let Some(descriptor) = request.descriptors.get(candidate.descriptor()) {
+                let rule = (request.domain.to_owned(), candidate.rule().path().to_owned());
+                self.add_key(rule, &key_of(descriptor, candidate.keyed()), at);
+            }
         }
         self.requests += u64::from(is_any);
     }
 }
 
 impl Comparison {
-    /// Creates an empty comparison.
-    pub(super) fn new(is_of_two: bool) -> Self {
-        Self { is_of_two, ..Self::default() }
-    }
-
     /// Returns `true` if no request was decided.
     pub(super) fn is_empty(&self) -> bool {
         self.requests == 0
@@ -79,20 +97,27 @@ impl Comparison {
     /// Adds the decisions on a request: of the first policy set, and of the second if there is one.
     pub(super) fn add(
         &mut self,
+        at: Timestamp,
         request: &Request<'_>,
         first: &Decision<'_>,
         second: Option<(&Request<'_>, &Decision<'_>)>,
     ) {
         self.requests += 1;
+        self.order.add(at);
+        let is_unmatched = |decision: &Decision<'_>| {
+            decision.statuses().iter().all(|status| status.rule().is_none())
+        };
+        self.unmatched[0] += u64::from(is_unmatched(first));
+        self.unmatched[1] += u64::from(second.is_some_and(|(_, second)| is_unmatched(second)));
         let over =
             [first.is_over_limit(), second.is_some_and(|(_, second)| second.is_over_limit())];
         for (denied, over) in self.denied.iter_mut().zip(over) {
             *denied += u64::from(over);
         }
-        self.candidates.add_candidates(request, first);
+        self.candidates.add_candidates(at, request, first);
         match (over, second) {
-            ([true, false], _) => self.old.add(request, first),
-            ([false, true], Some((request, second))) => self.new.add(request, second),
+            ([true, false], _) => self.old.add(at, request, first),
+            ([false, true], Some((request, second))) => self.new.add(at, request, second),
             ([_, _], _) => {}
         }
     }
@@ -108,38 +133,4 @@ fn key_of(descriptor: &Descriptor<'_>, keyed: Option<&Keyed>) -> String {
     let mut text = String::new();
     Keyed::show(keyed, &descriptor.entries, |entries| key::write_text(entries, &mut text));
     text
-}
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rules: Vec<_> = self.rules.iter().collect();
-        rules.sort_by_key(|(_, top)| std::cmp::Reverse(top.total()));
-        for ((domain, rule), top) in rules {
-            writeln!(f, "  {:>9} from {}  {domain} {rule}", top.total(), top.keys())?;
-            for (count, key) in top.first(MAX_KEYS) {
-                writeln!(f, "  {count:>13}  {key}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [old, new] = self.denied;
-        let requests = counted(self.requests, "request");
-        if !self.is_of_two {
-            writeln!(f, "{requests}, {old} over limit")?;
-            write!(f, "{}", self.old)?;
-            if self.candidates.requests > 0 {
-                writeln!(f, "{} more if its candidates were in force", self.candidates.requests)?;
-            }
-            return write!(f, "{}", self.candidates);
-        }
-        writeln!(f, "{requests}: {old} over limit by --policy, {new} by --against")?;
-        writeln!(f, "{} would be denied only by --against", self.new.requests)?;
-        write!(f, "{}", self.new)?;
-        writeln!(f, "{} would be denied only by --policy", self.old.requests)?;
-        write!(f, "{}", self.old)
-    }
 }

@@ -67,6 +67,17 @@ pub(super) enum LineError {
     Response(JsonError),
 }
 
+impl LineError {
+    /// Formats the error after the position of its line, with the column in JSON.
+    pub(super) fn at(&self, position: &str) -> String {
+        let text = self.to_string();
+        let Self::NoJson(error) = self else { return format!("{position}: {text}") };
+        // The line is one of the file, not the first.
+        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+        format!("{position}:{}: {text}", error.column())
+    }
+}
+
 impl Format {
     /// Parses a line; returns `None` if it contains no request: the field of its domain is missing,
     /// or none of its descriptors has all of its fields.

@@ -3,6 +3,8 @@
 mod compare;
 mod denied;
 mod line;
+mod order;
+mod report;
 mod top;
 mod trace;
 
@@ -13,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::line::Format;
+use self::report::ReplayReport;
+use super::output::{print_json, try_print};
 use super::{CommandError, load, try_block_on};
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{PolicySet, ProblemReport, Source};
@@ -27,8 +31,9 @@ use crate::telemetry::metrics::Metrics;
 
 /// Replay recorded traffic against policies: a trace, or an Envoy access log
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("report").multiple(true))]
 #[command(after_help = "\
-A trace has one JSON object per line. `at` is in microseconds since the epoch, or RFC 3339:
+A trace has one JSON object per line, in the order of time. `at` is in microseconds since the epoch, or RFC 3339:
   {\"at\": \"2026-11-21T12:00:00Z\", \"request\": {\"domain\": \"gateway\", \"descriptors\": [
      {\"entries\": [{\"key\": \"remote_address\", \"value\": \"203.0.113.7\"}]}]}}        (on one line)
 
@@ -57,12 +62,21 @@ pub struct Replay {
     store: String,
     /// Policies to compare with --policy on the same traffic, in memory. Prints the keys that only
     /// one of them denies. May be repeated.
-    #[arg(long, value_name = "PATH", conflicts_with = "store")]
+    #[arg(long, value_name = "PATH", conflicts_with = "store", group = "report")]
     against: Vec<PathBuf>,
     /// JSON access log to replay instead of a trace, in memory. Prints the keys that would be
     /// denied. `-` is standard input.
-    #[arg(long, value_name = "FILE", requires = "map", conflicts_with_all = ["trace", "store"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "map",
+        conflicts_with_all = ["trace", "store"],
+        group = "report"
+    )]
     access_log: Option<PathBuf>,
+    /// Print the report of --access-log or --against as JSON.
+    #[arg(long, requires = "report")]
+    json: bool,
     /// Mapping of a line of the access log to a request.
     #[arg(long, value_name = "FILE", requires = "access_log")]
     map: Option<PathBuf>,
@@ -129,7 +143,17 @@ impl Replay {
             [] => None,
             paths => Some(DryRun::new(self.policies(paths)?)),
         };
-        compare::print(self.lines()?, &format, &first, second.as_ref()).await
+        let comparison =
+            compare::decide_all(self.lines()?, &format, &first, second.as_ref()).await?;
+        let against = (!self.against.is_empty()).then(|| paths_of(&self.against));
+        let report =
+            ReplayReport { comparison: &comparison, policy: paths_of(&self.policy), against };
+        if self.json {
+            print_json(format_args!("{}\n", report.json()));
+        } else {
+            try_print(report)?;
+        }
+        Ok(())
     }
 
     fn policies(&self, paths: &[PathBuf]) -> Result<PolicySet, ProblemReport> {
@@ -208,6 +232,12 @@ impl<R: BufRead> NonEmptyLines<R> {
     pub(super) fn position(&self) -> String {
         format!("{}:{}", self.name, self.number)
     }
+}
+
+/// Formats paths for a report.
+fn paths_of(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    paths.join(", ")
 }
 
 fn in_memory(clock: &Arc<ManualClock>) -> AnyStore<Arc<ManualClock>> {

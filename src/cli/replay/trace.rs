@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::line::{Format, LineError};
+use super::order::TimeOrder;
 use super::{LINE_TIMEOUT, NonEmptyLines};
 use crate::algorithm::time::Micros;
 use crate::cli::CommandError;
@@ -36,7 +37,7 @@ pub(super) async fn decide_all(
     let mut summary = ReplaySummary::default();
     while let Some(line) = lines.next()? {
         let decided = decide(limiter, clock, line, &mut summary).await;
-        let decided = decided.map_err(|error| format!("{}: {error}", lines.position()))?;
+        let decided = decided.map_err(|error| error.at(&lines.position()))?;
         // Waits for pending refunds, so that the next line does not see them as charges.
         limiter.store().settled().await;
         writeln!(output, "{}", escaped_json(&decided.to_string()))?;
@@ -56,6 +57,7 @@ async fn decide(
         return Err(LineError::NoRequest);
     };
     clock.set(line.instant);
+    summary.order.add(line.instant);
     let at = &line.at;
     let snapshot = limiter.snapshot();
     let live = snapshot.as_deref().ok_or(LineError::NoPolicy)?;
@@ -97,6 +99,7 @@ struct ReplaySummary {
     rules: BTreeMap<(String, String), [u64; 3]>,
     requests: u64,
     denied: u64,
+    order: TimeOrder,
 }
 
 impl ReplaySummary {
@@ -123,6 +126,7 @@ impl ReplaySummary {
     }
 
     fn print(&self) {
+        self.order.note().into_iter().for_each(print_stderr);
         print_stderr(format_args!("{} requests, {} over limit", self.requests, self.denied));
         for ((domain, rule), [allowed, denied, shadow]) in &self.rules {
             print_stderr(format_args!(

@@ -34,11 +34,11 @@ const MAX_DURATION: u64 = 86_400;
 /// Verify that a running rate limit service enforces its limits
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Sends concurrent requests and checks that the answers are consistent with the limits. Works with
-any service that implements Envoy's protocol. Keys without a value get fresh random values, so that
+Sends concurrent requests and checks that the answers are consistent with the limits. Works with \
+any service that implements Envoy's protocol. Keys without a value get fresh random values, so that \
 no other traffic shares the counters; rules without such a key are not checked.
 
-Exit codes: 0 if all checked properties held, 1 if one was violated, 2 if the run is inconclusive
+Exit codes: 0 if all checked properties held, 1 if one was violated, 2 if the run is inconclusive \
 (a limit was not reached, most calls failed, a target is down) or could not start.
 
 Examples:

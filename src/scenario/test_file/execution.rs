@@ -37,12 +37,30 @@ pub struct Mismatch {
     pub explain: String,
 }
 
+/// The outcome of a test.
+#[derive(Default)]
+pub struct TestOutcome {
+    /// The first mismatch; `None` if the test passed.
+    pub failure: Option<Mismatch>,
+    /// Steps to which no rule applied, without saying so.
+    pub unlimited: Vec<UnlimitedStep>,
+}
+
+/// A step to which no rule applied. Its response is OK whatever the limits are.
+pub struct UnlimitedStep {
+    /// Line of the step.
+    pub line: usize,
+    /// Command that explains the match.
+    pub explain: String,
+}
+
 /// The expected and the actual value of a mismatch; `None` if there is none.
 type Difference = Option<(String, String)>;
 
 impl PendingTest<'_> {
-    /// Decides all steps, and returns the first mismatch.
-    pub async fn failure(&self) -> Option<Mismatch> {
+    /// Decides all steps until one differs from what it expects.
+    pub async fn outcome(&self) -> TestOutcome {
+        let mut outcome = TestOutcome::default();
         let mut now = self.case.at;
         for step in &self.case.steps {
             now = match step.when {
@@ -51,23 +69,36 @@ impl PendingTest<'_> {
             };
             for number in 1..=step.times {
                 now = if number > 1 { now + step.every } else { now };
-                let failure = self.decide(step, number, now).await;
-                if failure.is_some() {
-                    return failure;
+                outcome.failure = self.decide(step, number, now, &mut outcome.unlimited).await;
+                if outcome.failure.is_some() {
+                    return outcome;
                 }
             }
         }
-        None
+        outcome
     }
 
-    async fn decide(&self, step: &TestStep, number: u64, at: Timestamp) -> Option<Mismatch> {
+    /// Decides a request of a step, and returns the mismatch.
+    async fn decide(
+        &self,
+        step: &TestStep,
+        number: u64,
+        at: Timestamp,
+        unlimited: &mut Vec<UnlimitedStep>,
+    ) -> Option<Mismatch> {
         let snapshot = self.dry_run.snapshot();
         let request = Request {
             domain: self.domain,
             descriptors: step.descriptors.iter().map(|pairs| descriptor(pairs, step)).collect(),
         };
         let (index, (expected, found)) = match self.dry_run.decide(at, &snapshot, &request).await {
-            Ok(decision) => mismatch(step, number == step.times, &decision)?,
+            Ok(decision) => {
+                if number == 1 && is_unlimited(step, &decision) {
+                    let explain = self.explain(step.descriptors.first()?);
+                    unlimited.push(UnlimitedStep { line: step.line, explain });
+                }
+                mismatch(step, number == step.times, &decision)?
+            }
             Err(error) => (0, (step.expected.code.word().to_owned(), error.to_string())),
         };
         let request = match (step.times, step.descriptors.len()) {
@@ -101,6 +132,13 @@ fn descriptor<'s>(pairs: &'s [(String, String)], step: &TestStep) -> Descriptor<
         .map(|(key, value)| Entry { key: key.as_bytes(), value: value.as_bytes() })
         .collect();
     Descriptor::new(entries, step.hits, step.cost, None)
+}
+
+/// Returns `true` if no rule applies to a step that does not expect so.
+fn is_unlimited(step: &TestStep, decision: &Decision<'_>) -> bool {
+    let mut expectations = step.each.iter().chain([&step.expected]);
+    decision.statuses().iter().all(|status| status.rule().is_none())
+        && expectations.all(|expected| expected.rule.is_none())
 }
 
 /// Returns the first mismatch of a decision, with the index of its descriptor. Unless `is_last`,
@@ -174,5 +212,7 @@ fn details(status: &Status<'_>) -> String {
         _ => status.remaining().map_or(String::new(), |left| format!(", {left} remaining")),
     };
     let rule = status.rule().map_or("no rule".to_owned(), |rule| format!("rule `{}`", rule.path()));
-    format!(" ({rule}{remaining})")
+    let retry = status.retry_after().filter(|_| status.is_over_limit());
+    let retry = retry.map_or(String::new(), |wait| format!(", retry after {wait}"));
+    format!(" ({rule}{remaining}{retry})")
 }

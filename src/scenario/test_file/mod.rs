@@ -14,7 +14,7 @@ mod vocabulary;
 
 use std::fmt;
 
-pub use self::execution::{Mismatch, PendingTest};
+pub use self::execution::{Mismatch, PendingTest, TestOutcome, UnlimitedStep};
 
 use serde_json::{Map, Value};
 
