@@ -1,5 +1,6 @@
 //! `tollgate verify`, on services that keep their limits and on services that do not.
 
+mod gateways;
 mod holds;
 mod limits;
 

@@ -268,6 +268,11 @@ pub(super) const ROWS: &[Row] = &[
     Row { place: "cli/migrate", modules: "migrate", crates: "" },
     Row { place: "cli/verify", modules: "verify", crates: "" },
     Row {
+        place: "cli/verify/gateway",
+        modules: "http_client",
+        crates: "bytes http http_body_util",
+    },
+    Row {
         place: "cli/api",
         modules: "http_client tls",
         crates: "bytes http_body_util hyper rustls std::net::IpAddr",

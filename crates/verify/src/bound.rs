@@ -23,6 +23,8 @@ pub(crate) struct CounterModel {
     pub(crate) is_leased: bool,
     /// Its holds, if it has them.
     pub(crate) hold: Option<HoldModel>,
+    /// `true` if answers have its status, and requests can have any number of hits.
+    pub(crate) has_status: bool,
 }
 
 /// The holds of a limit.
@@ -97,6 +99,12 @@ pub(crate) enum NotVerifiable {
     /// Its windows are not distinct for clocks that differ.
     #[error("its period is less than four times --skew")]
     ShortPeriod,
+    /// A gateway sends no operations on holds.
+    #[error("holds and permits cannot be reserved through a gateway")]
+    HoldsOfGateway,
+    /// The value of a key cannot be sent.
+    #[error("--header is missing for one of its keys")]
+    NoHeader,
     /// Another rule, or none, applies.
     #[error("no descriptor with a random value matches it")]
     Unmatched,
@@ -126,6 +134,7 @@ impl CounterModel {
             charges_denied,
             is_leased: lease.is_some(),
             hold,
+            has_status: true,
         };
         if made.at_once() > MAX_LIMIT {
             return Err(NotVerifiable::LargeLimit);

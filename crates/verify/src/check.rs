@@ -118,7 +118,9 @@ impl Checker {
             self.no_unjustified_denial(model, calls);
         }
         // The status of several windows is that of one of them, and does not say of which.
-        if let [bound] = &model.bounds[..] {
+        if let [bound] = &model.bounds[..]
+            && model.has_status
+        {
             if !model.is_leased {
                 self.remaining_accurate(bound, model, calls);
             }

@@ -12,6 +12,20 @@ use crate::service::VerifyRequest;
 /// been judged in one window, and nothing could be found.
 const PERIOD_OF_SKEWS: u64 = 4;
 
+/// The kind of the targets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TargetKind {
+    /// Replicas of a rate limit service.
+    #[default]
+    Service,
+    /// Gateways that ask one. A request is one hit of one descriptor, and an answer says only
+    /// whether it is denied.
+    Gateway {
+        /// Keys whose values can be sent.
+        keys: Vec<String>,
+    },
+}
+
 /// A rule to verify, with the keys and values of its descriptor.
 #[derive(Debug)]
 pub struct VerifiedRule {
@@ -33,18 +47,35 @@ impl VerifiedRule {
         policies: &PolicySet,
         skew: u64,
         now: u64,
+        kind: &TargetKind,
     ) -> Result<Option<Self>, NotVerifiable> {
         let Imposes::Limit(limit) = rule.imposes() else { return Ok(None) };
         if rule.shadow_mode() || rule.quota_mode() {
             return Err(NotVerifiable::DeniesNothing);
         }
-        let lease = rule.lease_for(LeaseHolder::Process).map(|lease| lease.ttl.get());
-        let model = CounterModel::of(limit, lease, now)?;
+        let lease = match kind {
+            TargetKind::Service => rule.lease_for(LeaseHolder::Process).map(|lease| lease.ttl),
+            // Whoever holds hits for the gateway, or in it.
+            TargetKind::Gateway { .. } => {
+                let quota = rule.lease().and_then(|lease| lease.quota).map(|quota| quota.ttl);
+                rule.lease().map(|lease| lease.ttl).max(quota)
+            }
+        };
+        let mut model = CounterModel::of(limit, lease.map(Micros::get), now)?;
         let steps = rule.path().split(" > ").map(|step| match step.split_once('=') {
             Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
             None => (step.to_owned(), None),
         });
         let entries: Vec<_> = steps.collect();
+        if let TargetKind::Gateway { keys } = kind {
+            if model.hold.is_some() {
+                return Err(NotVerifiable::HoldsOfGateway);
+            }
+            if entries.iter().any(|(key, _)| !keys.contains(key)) {
+                return Err(NotVerifiable::NoHeader);
+            }
+            model.has_status = false;
+        }
         if entries.iter().all(|(_, value)| value.is_some()) {
             return Err(NotVerifiable::FixedValues);
         }
@@ -116,8 +147,12 @@ impl VerifiedRule {
 }
 
 /// Returns the rules that can be verified with a skew in milliseconds, and why others cannot.
-pub fn rules_of(policies: &PolicySet, skew: u64) -> (Vec<VerifiedRule>, Vec<String>) {
-    rules_at(policies, skew, epoch_micros())
+pub fn rules_of(
+    policies: &PolicySet,
+    skew: u64,
+    kind: &TargetKind,
+) -> (Vec<VerifiedRule>, Vec<String>) {
+    rules_at(policies, skew, epoch_micros(), kind)
 }
 
 /// Returns the same for a run that begins at a time.
@@ -125,11 +160,12 @@ pub(crate) fn rules_at(
     policies: &PolicySet,
     skew: u64,
     now: u64,
+    kind: &TargetKind,
 ) -> (Vec<VerifiedRule>, Vec<String>) {
     let mut rules = Vec::new();
     let mut skipped = Vec::new();
     for rule in policies.rules() {
-        match VerifiedRule::of(rule, policies, skew, now) {
+        match VerifiedRule::of(rule, policies, skew, now, kind) {
             Ok(verified) => rules.extend(verified),
             Err(reason) => skipped.push(format!("{} {}: {reason}", rule.domain(), rule.path())),
         }

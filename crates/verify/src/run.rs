@@ -77,7 +77,7 @@ pub struct VerifiedCounter {
 pub enum ProbeError {
     /// No decision about a request, or an error.
     #[error(
-        "{target} returned no decision: {error}\nIs it the gRPC port? See its log: its store may be down."
+        "{target} returned no decision: {error}\nIs it the right port? See its log: its store may be down."
     )]
     NoDecision {
         /// Name of the target.
@@ -245,6 +245,9 @@ impl VerifyRun {
                 target: target.to_owned(),
                 error: error.to_string(),
             })?;
+            if !rule.model.has_status {
+                continue;
+            }
             let status = decision.descriptors.first().and_then(|one| one.status);
             let status = status.ok_or_else(|| ProbeError::NoLimit {
                 target: target.to_owned(),

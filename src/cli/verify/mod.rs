@@ -3,17 +3,21 @@
 //! | file | contents |
 //! |---|---|
 //! | `client` | the service, over gRPC |
+//! | `gateway` | a gateway that asks the service, over HTTP |
 //! | `report` | the result, as text and JSON |
 
 mod client;
+mod gateway;
 mod report;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use gateway::{GatewayTarget, KeyHeader};
 use report::VerifyReport;
 
 use super::client_tls::ClientTlsFlags;
@@ -21,8 +25,9 @@ use super::output::{print, print_json};
 use super::{CommandError, load, try_block_on};
 use crate::grpc::client::{ClientError, RateLimitClient};
 use crate::settings::ReadingFlags;
-use crate::verify::rules::rules_of;
+use crate::verify::rules::{TargetKind, rules_of};
 use crate::verify::run::VerifyRun;
+use crate::verify::service::VerifiedService;
 use crate::verify::workload::{Disturbance, VerifyClient, Workload};
 
 /// Most calls of a run: they are kept in memory until it ends, at about 200 bytes each.
@@ -44,13 +49,22 @@ Exit codes: 0 if all checked properties held, 1 if one was violated, 2 if the ru
 Examples:
   tollgate verify --target 127.0.0.1:8081 --policy config/policies/api-gateway.yaml
 
+  # An Envoy with ext_authz, RLQS or a rate limit filter, whose descriptors have the header x-user as `user`
+  tollgate verify --target http://127.0.0.1:10000/ --header user=x-user --policy limits.yaml
+
   # Two replicas of one service, one of which is restarted every 3 s
   tollgate verify --target 10.0.0.1:8081 --target 10.0.0.2:8081 --policy config/policies \\
     --duration 30 --disturb 'docker restart ratelimit-1' --history calls.jsonl")]
 pub struct Verify {
-    /// gRPC address of a replica, host:port; repeat it for each replica of one service.
+    /// gRPC address of a replica, host:port; repeat it for each replica of one service. Or URLs of
+    /// gateways that ask the service, http://HOST:PORT/PATH: 429 is a denial, other codes below 400
+    /// an admission.
     #[arg(long = "target", value_name = "ADDRESS", required = true)]
     targets: Vec<String>,
+    /// Header of a gateway's requests for the value of a key of descriptors, KEY=HEADER. May be
+    /// repeated. Rules with other keys are not checked.
+    #[arg(long = "header", value_name = "KEY=HEADER")]
+    headers: Vec<KeyHeader>,
     /// Policy files that the service has loaded, or directories that contain them.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
@@ -106,15 +120,18 @@ impl Verify {
         }
         let (_, loaded) = load(&self.reading, &self.policy)
             .map_err(|report| format!("policies are invalid\n{report}"))?;
-        let (rules, skipped) = rules_of(&loaded.policies, self.skew);
+        let (rules, skipped) = rules_of(&loaded.policies, self.skew, &self.kind()?);
         if rules.is_empty() {
             return Err(format!("no rule can be verified: {}", skipped.join("; ")).into());
         }
         let mut run = VerifyRun::new(rules, skipped);
-        let clients = self.connect(&mut run).await?;
-        let run = Rc::new(RefCell::new(run));
-        let local = tokio::task::LocalSet::new();
-        local.run_until(self.workload().drive(clients, &run)).await;
+        let run = if self.has_gateways() {
+            let clients = self.gateways(&mut run).await?;
+            self.drive(clients, run).await
+        } else {
+            let clients = self.connect(&mut run).await?;
+            self.drive(clients, run).await
+        };
         let run = run.borrow();
         self.write_history(&run).map_err(|error| format!("cannot write the history: {error}"))?;
         let checker = run.check(self.skew);
@@ -131,6 +148,57 @@ impl Verify {
             print(report.text());
         }
         Ok(report.exit_code())
+    }
+
+    /// Sends the requests of a run.
+    async fn drive<S: VerifiedService + 'static>(
+        &self,
+        clients: Vec<VerifyClient<S>>,
+        run: VerifyRun,
+    ) -> Rc<RefCell<VerifyRun>> {
+        let run = Rc::new(RefCell::new(run));
+        let local = tokio::task::LocalSet::new();
+        local.run_until(self.workload().drive(clients, &run)).await;
+        run
+    }
+
+    /// Returns `true` if a target is a URL.
+    fn has_gateways(&self) -> bool {
+        self.targets.iter().any(|target| target.contains("://"))
+    }
+
+    fn kind(&self) -> Result<TargetKind, CommandError> {
+        if !self.has_gateways() {
+            return match self.headers.first() {
+                Some(_) => Err("--header requires URLs of gateways as --target".into()),
+                None => Ok(TargetKind::Service),
+            };
+        }
+        let keys = self.headers.iter().map(|header| header.key.clone());
+        Ok(TargetKind::Gateway { keys: keys.collect() })
+    }
+
+    /// Returns clients of gateways, each of one target in turn.
+    ///
+    /// # Errors
+    /// A target is no URL, or does not answer.
+    async fn gateways(
+        &self,
+        run: &mut VerifyRun,
+    ) -> Result<Vec<VerifyClient<gateway::GatewayClient>>, CommandError> {
+        let headers: Arc<[KeyHeader]> = Arc::from(&*self.headers);
+        let mut targets = Vec::new();
+        for url in &self.targets {
+            targets.push(GatewayTarget::of(url, &headers)?);
+        }
+        for (url, target) in self.targets.iter().zip(&targets) {
+            run.probe(url, &mut target.client(), self.deadline()).await?;
+        }
+        let mut clients = Vec::new();
+        for ((target, gateway), _) in targets.iter().enumerate().cycle().zip(0..self.clients) {
+            clients.push(VerifyClient { target, service: gateway.client() });
+        }
+        Ok(clients)
     }
 
     /// Connects all clients, each to one target in turn.

@@ -19,7 +19,7 @@ use tollgate_policy::{CompileOptions, Imposes, PolicySet, Source};
 use super::services::{MemoryCounters, MemoryRequest};
 use super::{SECOND, START};
 use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
-use crate::rules::rules_at;
+use crate::rules::{TargetKind, rules_at};
 use crate::run::VerifyRun;
 use crate::service::{
     DescriptorDecision, LimitStatus, ServiceDecision, VerifiedService, VerifyRequest,
@@ -284,7 +284,7 @@ impl SimulatedRun {
     async fn drive(&self) -> VerifyRun {
         let mut random = StdRng::seed_from_u64(self.seed);
         let epoch = START + random.random_range(0..86_400 * SECOND);
-        let (rules, skipped) = rules_at(&policies(&self.policy), SKEW, epoch);
+        let (rules, skipped) = rules_at(&policies(&self.policy), SKEW, epoch, &TargetKind::Service);
         assert_eq!(skipped, Vec::<String>::new());
         let mut run = VerifyRun::new(rules, skipped);
         run.epoch = epoch;
