@@ -7,6 +7,7 @@ use rand::Rng;
 use tollgate_testkit::redis::Redis;
 use tollgate_testkit::redis::cluster::{Cluster, Node};
 use tollgate_testkit::redis::flavor::Flavor;
+use tollgate_testkit::redis::partition::Isolation;
 use tollgate_testkit::redis::sentinels::Sentinels;
 use tollgate_testkit::{TEST_TIMEOUT, becomes};
 
@@ -49,6 +50,9 @@ pub(crate) enum Disturbance {
     Switchover,
     /// An operator pauses writes to the master, and then promotes the replica.
     PausedSwitchover,
+    /// The second replica cannot reach the server for 0.8 s; in a cluster, a master reaches nobody
+    /// until its replica has been promoted.
+    Partition,
     /// Slots with counters move to another master, key by key; in Valkey, atomically.
     SlotsMove,
 }
@@ -68,6 +72,7 @@ impl Disturbance {
             Self::MasterKilled => "master killed, replica promoted",
             Self::Switchover => "replica promoted by command",
             Self::PausedSwitchover => "the same, writes paused before",
+            Self::Partition => "partition",
             Self::SlotsMove => "slots move",
         }
     }
@@ -88,6 +93,10 @@ impl Disturbance {
                 "use --store sentinel, cluster or valkey-cluster",
             ),
             Self::PausedSwitchover => (store == ReportedStore::Sentinel, "use --store sentinel"),
+            Self::Partition => (
+                store.is_single() || store.is_cluster(),
+                "use --store redis, valkey, cluster or valkey-cluster",
+            ),
             Self::SlotsMove => (store.is_cluster(), "use --store cluster or valkey-cluster"),
         };
         if is_possible { Ok(()) } else { Err(reason) }
@@ -107,20 +116,23 @@ impl Disturbance {
             | Self::MasterKilled
             | Self::Switchover
             | Self::PausedSwitchover
+            | Self::Partition
             | Self::SlotsMove => &[],
         }
     }
 
     /// Returns `true` if masters of a cluster need replicas.
     pub(crate) fn needs_replicas(self) -> bool {
-        matches!(self, Self::MasterKilled | Self::Switchover)
+        matches!(self, Self::MasterKilled | Self::Switchover | Self::Partition)
     }
 
     /// Returns `true` if counters are lost, which docs/promise.md excepts: of a promotion by
     /// command, those of the seconds in which the old master behind Sentinel goes on.
     pub(crate) fn loses_data(self, store: ReportedStore) -> bool {
         let is_by_sentinel = self == Self::Switchover && store == ReportedStore::Sentinel;
+        let is_replaced = self == Self::Partition && store.is_cluster();
         is_by_sentinel
+            || is_replaced
             || matches!(self, Self::StoreEmptied | Self::StoreEvicts | Self::MasterKilled)
     }
 
@@ -157,7 +169,7 @@ impl Disturbance {
             Self::MasterKilled => match store {
                 RunningStore::Sentinel(group) => kill_watched(group).await,
                 RunningStore::Cluster(cluster, _) => kill_master(cluster).await,
-                RunningStore::Memory | RunningStore::Redis(_) => {}
+                RunningStore::Memory | RunningStore::Redis(..) => {}
             },
             Self::Switchover => match store {
                 RunningStore::Sentinel(group) => {
@@ -167,7 +179,16 @@ impl Disturbance {
                     let slot = random_slot();
                     cluster.failover(cluster.replica_of(slot).await).await;
                 }
-                RunningStore::Memory | RunningStore::Redis(_) => {}
+                RunningStore::Memory | RunningStore::Redis(..) => {}
+            },
+            Self::Partition => match store {
+                RunningStore::Redis(_, Some(wire)) => {
+                    wire.silence();
+                    tokio::time::sleep(Duration::from_millis(800)).await;
+                    wire.heal();
+                }
+                RunningStore::Cluster(cluster, _) => cut_master(cluster).await,
+                RunningStore::Memory | RunningStore::Redis(..) | RunningStore::Sentinel(_) => {}
             },
             Self::PausedSwitchover => {
                 if let RunningStore::Sentinel(group) = store {
@@ -213,6 +234,16 @@ async fn kill_master(cluster: &Cluster) {
     master.redis.kill();
     cluster.wait_until_promoted(replica).await;
     master.redis.restart().await;
+    cluster.wait_until_agreed().await;
+}
+
+/// Cuts off a master from nodes and clients until its replica has been promoted.
+async fn cut_master(cluster: &Cluster) {
+    let slot = random_slot();
+    let replica = cluster.replica_of(slot).await;
+    cluster.isolate(cluster.master_of(slot).await, Isolation::FromAll);
+    cluster.wait_until_promoted(replica).await;
+    cluster.heal();
     cluster.wait_until_agreed().await;
 }
 

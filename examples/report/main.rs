@@ -137,6 +137,11 @@ impl ReportRow {
         if self.service.is_peer() && self.store == ReportedStore::Memory {
             return Err("envoyproxy/ratelimit has no counters of its own");
         }
+        if self.service == ReportedService::WholeLimit
+            && (self.store != ReportedStore::Memory || self.disturbance != Disturbance::None)
+        {
+            return Err("it has no counters: use --store memory and --disturb none");
+        }
         if self.service.is_peer() && self.disturbance == Disturbance::ClockAhead {
             return Err("libfaketime does not change the clock of a program in Go");
         }
@@ -165,10 +170,13 @@ impl ReportRow {
     async fn try_run(self, arguments: &ReportArguments) -> Result<(Value, u32), String> {
         let store = self.store.start(self.disturbance).await;
         let count = if self.store == ReportedStore::Memory { 1 } else { 2 };
-        let mut replicas = Replicas::start(self, count, &store, arguments.peer.as_deref());
+        let mut replicas = Replicas::start(self, count, &store, arguments.peer.as_deref()).await;
         let mut verify = command(["verify", "--json", "--deadline", "500", "--skew", SKEW_MS]);
         verify.args(["--duration", &arguments.seconds.to_string()]);
-        verify.args(["--rate", &arguments.rate.to_string()]);
+        verify.args(["--rate", &self.service.rate(arguments.rate).to_string()]);
+        for header in self.service.headers() {
+            verify.args(["--header", header]);
+        }
         verify.arg("--policy").arg(replicas.policy());
         for target in replicas.targets() {
             verify.args(["--target", target]);
@@ -231,7 +239,7 @@ impl ReportRow {
     fn breaks_promise(self, report: &Value) -> bool {
         let mut properties = report["properties"].as_array().unwrap().iter();
         let is_excepted = self.disturbance.loses_data(self.store);
-        !self.service.is_peer()
+        self.service.is_tollgate()
             && !is_excepted
             && properties
                 .any(|one| one["verdict"] == "violated" && one["property"] != "answered_in_time")

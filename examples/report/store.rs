@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use tollgate_testkit::redis::cluster::{Cluster, Layout};
 use tollgate_testkit::redis::flavor::Flavor;
 use tollgate_testkit::redis::sentinels::{MASTER, Sentinels};
+use tollgate_testkit::redis::wire::Wire;
 use tollgate_testkit::redis::{Redis, Setup, listed};
 
 use super::disturbance::Disturbance;
@@ -22,7 +23,8 @@ pub(crate) enum ReportedStore {
 /// A running store.
 pub(crate) enum RunningStore {
     Memory,
-    Redis(Redis),
+    /// A server, and the wire of the second replica to it, if it is to be cut off.
+    Redis(Box<Redis>, Option<Wire>),
     Sentinel(Sentinels),
     Cluster(Cluster, Flavor),
 }
@@ -64,11 +66,17 @@ impl ReportedStore {
         let setup = Setup { flavor, lines, ..Setup::default() };
         match self {
             Self::Memory => RunningStore::Memory,
-            Self::Redis | Self::Valkey => RunningStore::Redis(Redis::start_as(setup).await),
+            Self::Redis | Self::Valkey => {
+                let redis = Redis::start_as(setup).await;
+                let is_cut = disturbance == Disturbance::Partition;
+                let wire = if is_cut { Some(Wire::to(redis.address).await) } else { None };
+                RunningStore::Redis(Box::new(redis), wire)
+            }
             Self::Sentinel => RunningStore::Sentinel(Sentinels::start().await),
             Self::Cluster | Self::ValkeyCluster => {
                 let replicas = usize::from(disturbance.needs_replicas());
-                let layout = Layout { replicas, setup, ..Layout::default() };
+                let is_wired = disturbance == Disturbance::Partition;
+                let layout = Layout { replicas, is_wired, setup, ..Layout::default() };
                 RunningStore::Cluster(Cluster::start_as(layout).await, flavor)
             }
         }
@@ -76,21 +84,27 @@ impl ReportedStore {
 }
 
 impl RunningStore {
-    /// Returns the URL for Tollgate.
-    pub(crate) fn url(&self) -> String {
+    /// Returns the URL for a replica of Tollgate, by its number.
+    pub(crate) fn url(&self, replica: usize) -> String {
         match self {
             Self::Memory => "memory".to_owned(),
-            Self::Redis(redis) => redis.url(),
+            Self::Redis(redis, wire) => match wire.as_ref().filter(|_| replica == 1) {
+                Some(wire) => format!("redis://{}", wire.address),
+                None => redis.url(),
+            },
             Self::Sentinel(group) => group.url(),
             Self::Cluster(cluster, _) => cluster.url(),
         }
     }
 
-    /// Returns type and address for envoyproxy/ratelimit.
-    pub(crate) fn peer_settings(&self) -> (&'static str, String) {
+    /// Returns type and address for a replica of envoyproxy/ratelimit.
+    pub(crate) fn peer_settings(&self, replica: usize) -> (&'static str, String) {
         match self {
             Self::Memory => panic!("envoyproxy/ratelimit has no counters of its own"),
-            Self::Redis(redis) => ("SINGLE", redis.address.to_string()),
+            Self::Redis(redis, wire) => {
+                let wire = wire.as_ref().filter(|_| replica == 1);
+                ("SINGLE", wire.map_or(redis.address, |wire| wire.address).to_string())
+            }
             Self::Sentinel(group) => {
                 ("SENTINEL", format!("{MASTER},{}", listed(&group.addresses())))
             }
@@ -100,7 +114,7 @@ impl RunningStore {
 
     /// Returns the server of a store that has only one.
     pub(crate) fn redis(&self) -> &Redis {
-        let Self::Redis(redis) = self else { panic!("the store is not a single server") };
+        let Self::Redis(redis, _) = self else { panic!("the store is not a single server") };
         redis
     }
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::envoy::example::on_free_ports;
+use crate::support::envoy::on_free_ports;
 use crate::support::envoy::{Envoy, binary};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;

@@ -2,13 +2,10 @@
 
 use std::process::Command;
 
-use crate::support::envoy::{Envoy, binary};
+use crate::support::envoy::{Envoy, binary, on_free_ports};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Reply;
-
-const ADMIN: &str =
-    "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
 
 #[test]
 fn envoy_finds_nothing_wrong_with_the_example() {
@@ -68,19 +65,4 @@ fn is_as_the_readme_says(refused: &Reply) {
 /// Returns the example on free ports, with the tests' upstream as the application.
 pub(crate) fn example() -> String {
     on_free_ports(&std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap())
-}
-
-/// Adapts a bootstrap of `deploy/envoy`: free ports, the tests' upstream as the application, and
-/// longer timeouts for busy machines, since Envoy retries a late call or admits its request.
-pub(crate) fn on_free_ports(text: &str) -> String {
-    let text = text
-        .replace("timeout: 0.02s", "timeout: 5s")
-        .replace("max_interval: 0.02s", "max_interval: 5s");
-    let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();
-    let listeners = listeners
-        .replace("port_value: 10000", "port_value: 0")
-        .replace("port_value: 10001", "port_value: 0");
-    let clusters = clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}");
-    let clusters = clusters.replace("port_value: 8081", "port_value: ${TOLLGATE}");
-    format!("{ADMIN}{listeners}\n  clusters:\n{clusters}")
 }

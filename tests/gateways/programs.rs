@@ -6,8 +6,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::envoy::example::on_free_ports;
-use crate::support::envoy::Envoy;
+use crate::support::envoy::{Envoy, on_free_ports};
 use crate::support::policy::Policies;
 use crate::support::process::Process;
 use crate::support::redis::port;

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::{InsideEnvoy, all_returned, policy, start};
-use crate::envoy::example::on_free_ports;
 use crate::envoy::holds::manager_with_filters_in_both;
+use crate::support::envoy::on_free_ports;
 use crate::support::envoy::{Envoy, binary, module};
 use crate::support::policy::Policies;
 use crate::support::root;

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{report, verdict, verify};
-use crate::envoy::example::on_free_ports;
-use crate::support::envoy::Envoy;
+use crate::support::envoy::{Envoy, on_free_ports};
 use crate::support::policy::Policies;
 use crate::support::quotas::{QuotaServer, whole_limit};
 use crate::support::root;

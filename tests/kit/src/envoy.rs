@@ -15,6 +15,10 @@ use super::web::Web;
 use super::{TEST_TIMEOUT, becomes, eventually};
 use crate::root;
 
+/// Admin interface of the examples, which have none.
+const ADMIN: &str =
+    "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
+
 /// A running Envoy with its upstream.
 pub struct Envoy {
     /// Client of its listener.
@@ -140,4 +144,19 @@ pub fn module() -> PathBuf {
             files.into_iter().find(is_module).expect("cargo names the file")
         })
         .clone()
+}
+
+/// Adapts a bootstrap of `deploy/envoy`: free ports, the tests' upstream as the application, and
+/// longer timeouts for busy machines, since Envoy retries a late call or admits its request.
+pub fn on_free_ports(text: &str) -> String {
+    let text = text
+        .replace("timeout: 0.02s", "timeout: 5s")
+        .replace("max_interval: 0.02s", "max_interval: 5s");
+    let (listeners, clusters) = text.split_once("\n  clusters:\n").unwrap();
+    let listeners = listeners
+        .replace("port_value: 10000", "port_value: 0")
+        .replace("port_value: 10001", "port_value: 0");
+    let clusters = clusters.replace("port_value: 10001", "port_value: ${UPSTREAM}");
+    let clusters = clusters.replace("port_value: 8081", "port_value: ${TOLLGATE}");
+    format!("{ADMIN}{listeners}\n  clusters:\n{clusters}")
 }
