@@ -50,8 +50,8 @@ pub(crate) enum Disturbance {
     Switchover,
     /// An operator pauses writes to the master, and then promotes the replica.
     PausedSwitchover,
-    /// The second replica cannot reach the server for 0.8 s; in a cluster, a master reaches nobody
-    /// until its replica has been promoted.
+    /// The second replica cannot reach the server for 0.8 s; in a cluster, a master is isolated
+    /// from nodes and clients until its replica has been promoted.
     Partition,
     /// Slots with counters move to another master, key by key; in Valkey, atomically.
     SlotsMove,

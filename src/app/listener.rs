@@ -14,8 +14,9 @@ use crate::http2::socket::Carrier;
 use crate::settings::Endpoint;
 
 /// Maximum number of connections that wait to be accepted: the default of `net.core.somaxconn`, by
-/// which the kernel bounds it, as in Go and Envoy. A client that finds no place tries again only
-/// after a second, and 1,024 places are taken within 20 ms. Unix sockets have those of the kernel.
+/// which the kernel bounds it, as in Go and Envoy. A client whose connection meets a full queue
+/// tries again only after a second, and a burst fills one of 1,024 within 20 ms. The queue of a
+/// Unix socket has the bound of the kernel.
 pub(super) const BACKLOG: u32 = 4096;
 
 /// A bound endpoint. A TCP socket does not listen yet, so that clients are refused and try another

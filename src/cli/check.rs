@@ -118,6 +118,7 @@ fn print_for_programs(format: ResultFormat, checked: &Checked) {
                     file: "policies".to_owned(),
                     name: "valid".to_owned(),
                     failures: Vec::new(),
+                    warnings: Vec::new(),
                 });
             }
             print(junit("tollgate check", &cases));
@@ -139,7 +140,7 @@ fn finding_of(problem: &Problem) -> FileFinding {
 fn case_of(finding: &FileFinding) -> JunitCase {
     let FileFinding { file, line, message, .. } = finding;
     let name = line.map_or_else(|| "file".to_owned(), |line| format!("line {line}"));
-    JunitCase { file: file.clone(), name, failures: vec![message.clone()] }
+    JunitCase { file: file.clone(), name, failures: vec![message.clone()], warnings: Vec::new() }
 }
 
 /// Returns the numbers of errors and of warnings; those that are not listed are only counted.

@@ -40,6 +40,8 @@ pub(super) struct JunitCase {
     pub(super) name: String,
     /// Descriptions of what failed; none if the case passed.
     pub(super) failures: Vec<String>,
+    /// Descriptions of what may be wrong in a case that passed or failed.
+    pub(super) warnings: Vec<String>,
 }
 
 impl FileFinding {
@@ -96,15 +98,19 @@ pub(super) fn junit(suite: &str, cases: &[JunitCase]) -> String {
         xml(suite),
         cases.len()
     );
-    for JunitCase { file, name, failures } in cases {
+    for JunitCase { file, name, failures, warnings } in cases {
         let _ = write!(text, "    <testcase classname=\"{}\" name=\"{}\"", xml(file), xml(name));
-        if failures.is_empty() {
+        if failures.is_empty() && warnings.is_empty() {
             text.push_str("/>\n");
             continue;
         }
         text.push_str(">\n");
         for failure in failures {
             let _ = writeln!(text, "      <failure message=\"{}\"/>", xml(failure));
+        }
+        if !warnings.is_empty() {
+            let warnings = xml(&warnings.join("\n"));
+            let _ = writeln!(text, "      <system-out>{warnings}</system-out>");
         }
         text.push_str("    </testcase>\n");
     }
@@ -154,7 +160,11 @@ mod tests {
             file: "a.yaml".to_owned(),
             name: "5 < 6 & \"x\"\u{1}".to_owned(),
             failures,
+            warnings: Vec::new(),
         };
+        let warned = JunitCase { warnings: vec!["a < b".to_owned()], ..case(Vec::new()) };
+        let shown = "<system-out>a &lt; b</system-out>";
+        assert!(junit("s", &[warned]).contains(shown));
         let text = junit("s", &[case(Vec::new()), case(vec!["one\ntwo".to_owned()])]);
         let name = "name=\"5 &lt; 6 &amp; &quot;x&quot;\u{fffd}\"";
         assert!(text.contains(&format!("<testcase classname=\"a.yaml\" {name}/>")), "{text}");

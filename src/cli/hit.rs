@@ -1,5 +1,6 @@
 //! `tollgate hit`: sends requests to a running service, as a client.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use super::api::is_loopback;
@@ -65,7 +66,7 @@ pub struct Hit {
     /// End the oldest hold of this ID without a cost. Appends the entry tollgate.settle.
     #[arg(long, value_name = "ID", value_parser = hold_id, group = "hold", conflicts_with = "hits")]
     settle: Option<String>,
-    /// Number of requests to send. With several, their number by code is written to standard error.
+    /// Number of requests to send. With several, their number by code goes to standard error.
     #[arg(long, value_name = "N", default_value_t = 1)]
     count: u32,
     /// Print each response as proto3 JSON.
@@ -73,6 +74,20 @@ pub struct Hit {
     json: bool,
     #[command(flatten)]
     tls: ClientTlsFlags,
+}
+
+/// The number of responses by code.
+#[derive(Clone, Copy, Debug, Default)]
+struct ResponseCounts {
+    ok: u64,
+    denied: u64,
+}
+
+impl fmt::Display for ResponseCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ok, denied } = self;
+        write!(f, "{}: {ok} OK, {denied} OVER_LIMIT", counted(ok + denied, "request"))
+    }
 }
 
 impl Hit {
@@ -86,15 +101,28 @@ impl Hit {
         let request = self.request()?;
         let client = RateLimitClient::connect(&self.address, self.tls.options().as_ref()).await;
         let mut client = client.map_err(ClientError::with_advice)?;
+        let mut counts = ResponseCounts::default();
+        let sent = self.send_all(&request, &mut client, &mut counts).await;
+        if counts.ok + counts.denied > 1 {
+            print_stderr(counts);
+        }
+        sent
+    }
+
+    /// Sends the requests until one fails. Returns `true` if a response was over limit.
+    async fn send_all(
+        &self,
+        request: &RateLimitRequest,
+        client: &mut RateLimitClient,
+        counts: &mut ResponseCounts,
+    ) -> Result<bool, CommandError> {
         let mut over = false;
-        let mut sent = 0u64;
-        let mut denied = 0u64;
         for _ in 0..self.count {
             let response = client.should_rate_limit(request.clone()).await;
             let response = response.map_err(ClientError::with_advice)?;
             let is_denied = response.overall_code == i32::from(Code::OverLimit);
-            sent += 1;
-            denied += u64::from(is_denied);
+            counts.denied += u64::from(is_denied);
+            counts.ok += u64::from(!is_denied);
             over |= is_denied;
             over |= response.statuses.iter().any(|status| self.is_used_up(status));
             let text = if self.json {
@@ -106,10 +134,6 @@ impl Hit {
             if try_print(text).is_err() {
                 break;
             }
-        }
-        if sent > 1 {
-            let requests = counted(sent, "request");
-            print_stderr(format_args!("{requests}: {} OK, {denied} OVER_LIMIT", sent - denied));
         }
         Ok(over)
     }
@@ -162,8 +186,8 @@ impl Hit {
     /// Returns the flag for the admin port of the service, preceded by a space; empty if it is on
     /// this machine, as is the default.
     fn admin_flag(&self) -> String {
-        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
-        if is_loopback(host.trim_matches(['[', ']'])) || self.address.starts_with("unix:") {
+        let host = host_of(&self.address);
+        if is_loopback(host.trim_matches(['[', ']'])) {
             return String::new();
         }
         format!(" --admin {}", shell_quoted(&format!("{host}:{ADMIN_PORT}")))
@@ -209,6 +233,18 @@ impl Hit {
         } else {
             format!("{code}, {} of {limit} remaining{details}", status.limit_remaining)
         }
+    }
+}
+
+/// Returns the host of an address or a URL, with the brackets of IPv6.
+fn host_of(address: &str) -> &str {
+    let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let authority = authority.split('/').next().unwrap_or(authority);
+    match authority.rsplit_once(':') {
+        // The colon is one of an address of IPv6 without a port.
+        Some((_, port)) if port.contains(']') => authority,
+        Some((host, _)) => host,
+        None => authority,
     }
 }
 
@@ -263,6 +299,20 @@ fn with_name(limit: &RateLimit, text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_host_of_an_address_has_no_scheme_port_or_path() {
+        for (address, host) in [
+            ("a", "a"),
+            ("a:8081", "a"),
+            ("[::1]", "[::1]"),
+            ("[::1]:8081", "[::1]"),
+            ("https://a.example", "a.example"),
+            ("http://127.0.0.1:8081/", "127.0.0.1"),
+        ] {
+            assert_eq!(host_of(address), host);
+        }
+    }
 
     #[test]
     fn a_colon_in_place_of_an_equals_sign_is_named() {

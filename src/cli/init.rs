@@ -288,8 +288,10 @@ mod tests {
     fn all_units_make_a_policy_that_passes_its_test() {
         let units = UNITS.iter().map(|(unit, _)| *unit);
         let algorithms = FirstAlgorithm::value_variants();
-        let mut amounts: Vec<_> = algorithms.iter().map(|algorithm| (100, *algorithm)).collect();
-        amounts.extend([(1, FirstAlgorithm::default()), (u32::MAX, FirstAlgorithm::default())]);
+        let mut amounts = vec![(u32::MAX, FirstAlgorithm::default())];
+        for algorithm in algorithms {
+            amounts.extend([1, 100].map(|amount| (amount, *algorithm)));
+        }
         for unit in units.chain(["90s", "15m", "36h", "7d", "Minutes"]) {
             let amounts = amounts.iter().copied();
             for (amount, algorithm) in amounts {

@@ -172,7 +172,11 @@ fn cases_of(ran: &[TestResult]) -> Vec<JunitCase> {
     let mut cases = Vec::new();
     for TestResult { file, test, outcome } in ran {
         let failures = outcome.failure.iter().map(description_of).collect();
-        cases.push(JunitCase { file: file.clone(), name: test.clone(), failures });
+        let warnings = outcome.unlimited.iter();
+        let warnings =
+            warnings.map(|step| format!("warning: line {}: {}", step.line, warning_of(step)));
+        let warnings = warnings.collect();
+        cases.push(JunitCase { file: file.clone(), name: test.clone(), failures, warnings });
     }
     cases
 }

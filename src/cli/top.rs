@@ -29,7 +29,9 @@ const OPTIONAL_COLUMNS: Range<usize> = 5..9;
 /// Show live request rates per rule, and the keys that are denied most.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Columns without a value are left out. Exit codes: 0 after --once or --json, 2 if a request fails.
+Columns of near, shadow, failed and unchecked requests are left out if they have no value.
+
+Exit codes: 0 after --once or --json, 2 if a request fails.
 
 Examples:
   # Watch the local service

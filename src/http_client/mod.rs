@@ -8,8 +8,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::response::Parts;
 use http::{Request, Response, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -123,9 +124,23 @@ impl HttpConnection {
         request: Request<Full<Bytes>>,
         max_body: usize,
     ) -> Result<Response<Bytes>, HttpClientError> {
+        let (head, body) = self.exchange(request, max_body).await?;
+        Ok(Response::from_parts(head, body?))
+    }
+
+    /// Sends a request, and returns the head of the response, and its body as [`send`](Self::send)
+    /// does. The connection must not be used again after an error of the body.
+    ///
+    /// # Errors
+    /// There is no response.
+    pub async fn exchange(
+        &mut self,
+        request: Request<Full<Bytes>>,
+        max_body: usize,
+    ) -> Result<(Parts, Result<Bytes, HttpClientError>), HttpClientError> {
         self.requests.ready().await?;
         let (head, body) = self.requests.send_request(request).await?.into_parts();
-        let body = Limited::new(body, max_body).collect().await.map_err(HttpClientError::Body)?;
-        Ok(Response::from_parts(head, body.to_bytes()))
+        let body = Limited::new(body, max_body).collect().await.map_err(HttpClientError::Body);
+        Ok((head, body.map(Collected::to_bytes)))
     }
 }

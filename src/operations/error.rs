@@ -49,7 +49,7 @@ pub enum OperationError {
     #[error("policies come from a control plane and cannot be reloaded on request")]
     ControlPlane,
     /// The policies were read but are not valid.
-    #[error("{0}\nthe policies in force stay")]
+    #[error("{0}\nthe previous policies remain in force")]
     Rejected(#[from] ProblemReport),
     /// The policies were not read, since the process ends.
     #[error("{0}")]

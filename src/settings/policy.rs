@@ -8,8 +8,8 @@ use crate::descriptor::HashKey;
 use crate::policy::source::files::{FileFilter, PolicyLocations};
 use crate::policy::{CompileOptions, PolicyDialect};
 
-/// Policies of this machine, served if none are given and the directory exists. Empty in the image,
-/// for a volume.
+/// Policies of this machine, served if none are given and the directory is not empty. It is empty
+/// in the image, for a volume.
 const INSTALLED: &str = "/etc/tollgate";
 /// The examples of this repository, served if there are no others.
 const EXAMPLES: &str = "config/policies";
@@ -19,7 +19,7 @@ const EXAMPLES: &str = "config/policies";
 #[command(next_help_heading = "Policies")]
 pub(super) struct Flags {
     /// A policy file, or a directory that is read recursively (*.yaml, *.yml; not dot files). May
-    /// be repeated. Default: /etc/tollgate, or else config/policies, if it exists.
+    /// be repeated. Default: /etc/tollgate, or else config/policies, if it is not empty.
     #[arg(long, env = "TOLLGATE_POLICY", value_name = "PATH", value_delimiter = ',')]
     policy: Vec<PathBuf>,
     /// Candidate policies, evaluated and counted on live traffic beside those in force, with
@@ -133,7 +133,8 @@ impl Flags {
         if let Err(what) = key {
             problems.add("TOLLGATE_HASH_KEY", what);
         }
-        let default = if elsewhere || !self.policy.is_empty() { None } else { default_place() };
+        let has_default = !elsewhere && self.policy.is_empty();
+        let default = if has_default { first_filled(&[INSTALLED, EXAMPLES]) } else { None };
         let are_examples = default == Some(EXAMPLES);
         let paths = default.map_or(self.policy, |place| vec![place.into()]);
         let candidates = self.reading.places(&self.candidate_policy);
@@ -171,9 +172,12 @@ impl ReadingFlags {
     }
 }
 
-/// Returns the directory that is served if no policy is given.
-fn default_place() -> Option<&'static str> {
-    [INSTALLED, EXAMPLES].into_iter().find(|place| Path::new(place).is_dir())
+/// Returns the first directory that is not empty.
+fn first_filled<'p>(places: &[&'p str]) -> Option<&'p str> {
+    let is_filled = |place: &&str| {
+        Path::new(place).read_dir().is_ok_and(|mut entries| entries.next().is_some())
+    };
+    places.iter().copied().find(is_filled)
 }
 
 fn hash_key_file(path: &str) -> Result<HashKey, FlagError> {
@@ -204,5 +208,27 @@ fn charge(text: &str) -> Result<Charge, FlagError> {
         "admitted" => Ok(Charge::Admitted),
         "blamed" => Ok(Charge::Blamed),
         _ => Err(FlagError::UnexpectedHidden { allowed: "always, admitted or blamed" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_directory_that_is_not_empty_is_served() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let places = ["installed", "examples"].map(|name| folder.path().join(name));
+        let [installed, examples] = places.each_ref().map(|place| place.to_str().unwrap());
+        let found = || first_filled(&[installed, examples]);
+        assert_eq!(found(), None);
+        for place in &places {
+            std::fs::create_dir(place).unwrap();
+        }
+        assert_eq!(found(), None, "both are empty");
+        std::fs::write(places[1].join("a.yaml"), "").unwrap();
+        assert_eq!(found(), Some(examples));
+        std::fs::write(places[0].join("a.yaml"), "").unwrap();
+        assert_eq!(found(), Some(installed));
     }
 }

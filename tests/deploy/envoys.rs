@@ -9,8 +9,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::support::envoy::on_free_ports;
-use crate::support::envoy::{Envoy, binary};
+use crate::support::envoy::{Envoy, binary, on_free_ports};
 use crate::support::root;
 use crate::support::tollgate::Tollgate;
 use crate::support::{TEST_TIMEOUT, becomes};

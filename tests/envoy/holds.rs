@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 
-use crate::support::envoy::Envoy;
-use crate::support::envoy::on_free_ports;
+use crate::support::envoy::{Envoy, on_free_ports};
 use crate::support::model::{Model, Prompt};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};

@@ -4,8 +4,7 @@ use std::process::Command;
 
 use super::{InsideEnvoy, all_returned, policy, start};
 use crate::envoy::holds::manager_with_filters_in_both;
-use crate::support::envoy::on_free_ports;
-use crate::support::envoy::{Envoy, binary, module};
+use crate::support::envoy::{Envoy, binary, module, on_free_ports};
 use crate::support::policy::Policies;
 use crate::support::root;
 use crate::support::tollgate::Tollgate;

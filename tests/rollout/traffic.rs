@@ -115,8 +115,7 @@ fn lines_that_are_earlier_than_others_are_counted() {
     files.write("trace.jsonl", &[100, 160, 100, 159].map(line).concat());
     let trace = files.file("trace.jsonl");
     let trace = trace.to_str().unwrap();
-    let note =
-        "note: 1 line up to 1m earlier than one before, decided at its time; sort the file by time";
+    let note = "note: 1 line up to 1m earlier than a previous line; counters that it used decide at its time; sort the file by time";
     let (_, _, err) = run(&["replay", "--policy", &policy, trace]);
     assert!(err.starts_with(note), "{err}");
     let (_, out, err) = run(&["replay", "--policy", &policy, "--against", &policy, trace]);

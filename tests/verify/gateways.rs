@@ -102,7 +102,7 @@ async fn a_server_that_gives_each_envoy_the_whole_limit_is_found() {
 }
 
 #[test]
-fn headers_without_a_gateway_and_targets_of_both_kinds_are_refused() {
+fn targets_of_both_kinds_and_other_headers_are_refused() {
     let policies = mapped(10);
     let policy = policies.path().to_str().unwrap();
     let refused = |flags: &[&str], expected: &str| {
@@ -112,9 +112,24 @@ fn headers_without_a_gateway_and_targets_of_both_kinds_are_refused() {
         assert!(error.contains(expected), "{error}");
     };
     let header = ["--header", "user=x-user"];
-    refused(&[&["--target", "127.0.0.1:1"][..], &header].concat(), "--header requires URLs");
+    refused(&[&["--target", "127.0.0.1:1"][..], &header].concat(), "expected http://HOST:PORT");
     let both = ["--target", "http://127.0.0.1:1/", "--target", "127.0.0.1:1"];
-    refused(&[&both[..], &header].concat(), "--target");
-    refused(&["--target", "http://127.0.0.1:1/"], "no rule can be verified");
+    refused(&[&both[..], &header].concat(), "--target 127.0.0.1:1: expected http://HOST:PORT");
+    let other = ["--target", "http://127.0.0.1:1/", "--header", "group_of=x-group"];
+    refused(&other, "no rule can be verified");
     refused(&[&["--target", "https://a/"][..], &header].concat(), "a gateway with TLS");
+    refused(&[&["--target", "http://a/", "--tls"][..], &header].concat(), "--tls does not apply");
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_is_given_up_after_the_deadline() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let policies = mapped(10);
+    let policy = policies.path().to_str().unwrap();
+    let flags = ["--policy", policy, "--target", &url, "--header", "user=x-user"];
+    let ended = output([&["verify", "--deadline", "200"][..], &flags].concat());
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{error}");
+    assert!(error.contains("returned no decision: no answer within 200ms"), "{error}");
 }

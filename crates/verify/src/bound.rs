@@ -23,8 +23,9 @@ pub(crate) struct CounterModel {
     pub(crate) is_leased: bool,
     /// Its holds, if it has them.
     pub(crate) hold: Option<HoldModel>,
-    /// `true` if answers have its status, and requests can have any number of hits.
-    pub(crate) has_status: bool,
+    /// `true` if calls go through a gateway: a request is one hit of one descriptor, and its answer
+    /// has no status.
+    pub(crate) is_behind_gateway: bool,
 }
 
 /// The holds of a limit.
@@ -134,7 +135,7 @@ impl CounterModel {
             charges_denied,
             is_leased: lease.is_some(),
             hold,
-            has_status: true,
+            is_behind_gateway: false,
         };
         if made.at_once() > MAX_LIMIT {
             return Err(NotVerifiable::LargeLimit);

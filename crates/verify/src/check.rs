@@ -119,7 +119,7 @@ impl Checker {
         }
         // The status of several windows is that of one of them, and does not say of which.
         if let [bound] = &model.bounds[..]
-            && model.has_status
+            && !model.is_behind_gateway
         {
             if !model.is_leased {
                 self.remaining_accurate(bound, model, calls);

@@ -65,10 +65,10 @@ impl VerifyRun {
     /// Returns a charge or a reserve of a counter of a rule, or of counters of two rules.
     fn charge(&mut self, rule: usize) -> SentRequest {
         let begin = self.now();
-        let has_status = self.rules.get(rule).is_none_or(|rule| rule.model.has_status);
+        let is_single = self.rules.get(rule).is_some_and(|rule| rule.model.is_behind_gateway);
         let hits = match self.random.random_range(0..16) {
-            0 if has_status => 0,
-            1..4 if has_status => 2,
+            0 if !is_single => 0,
+            1..4 if !is_single => 2,
             _ => 1,
         };
         let mut counters: Vec<usize> = self.counter_of(rule, begin).into_iter().collect();
@@ -101,7 +101,10 @@ impl VerifyRun {
         let rule = self.rules.get(index)?;
         let others = self.rules.iter().enumerate().filter(|(other, of)| {
             let is_alike = of.model.hold.is_some() == rule.model.hold.is_some();
-            *other != index && is_alike && rule.model.has_status && of.domain() == rule.domain()
+            *other != index
+                && is_alike
+                && !rule.model.is_behind_gateway
+                && of.domain() == rule.domain()
         });
         let others: Vec<usize> = others.map(|(other, _)| other).collect();
         others.choose(&mut self.random).copied()

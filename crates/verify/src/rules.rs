@@ -18,8 +18,8 @@ pub enum TargetKind {
     /// Replicas of a rate limit service.
     #[default]
     Service,
-    /// Gateways that ask one. A request is one hit of one descriptor, and an answer says only
-    /// whether it is denied.
+    /// Gateways that call a rate limit service. A request is one hit of one descriptor, and an
+    /// answer is an admission or a denial without a status.
     Gateway {
         /// Keys whose values can be sent.
         keys: Vec<String>,
@@ -55,7 +55,7 @@ impl VerifiedRule {
         }
         let lease = match kind {
             TargetKind::Service => rule.lease_for(LeaseHolder::Process).map(|lease| lease.ttl),
-            // Whoever holds hits for the gateway, or in it.
+            // Hits may be held by processes of the service and by the gateway.
             TargetKind::Gateway { .. } => {
                 let quota = rule.lease().and_then(|lease| lease.quota).map(|quota| quota.ttl);
                 rule.lease().map(|lease| lease.ttl).max(quota)
@@ -74,7 +74,7 @@ impl VerifiedRule {
             if entries.iter().any(|(key, _)| !keys.contains(key)) {
                 return Err(NotVerifiable::NoHeader);
             }
-            model.has_status = false;
+            model.is_behind_gateway = true;
         }
         if entries.iter().all(|(_, value)| value.is_some()) {
             return Err(NotVerifiable::FixedValues);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tollgate_core::algorithm::time::Micros;
 
 use crate::bound::CounterBound;
@@ -240,12 +240,13 @@ impl VerifyRun {
         deadline: Duration,
     ) -> Result<(), ProbeError> {
         for rule in &self.rules {
-            let decision = service.decide(rule.request(self.random.random()), deadline).await;
-            let decision = decision.map_err(|error| ProbeError::NoDecision {
-                target: target.to_owned(),
-                error: error.to_string(),
-            })?;
-            if !rule.model.has_status {
+            let decided = service.decide(rule.request(self.random.random()), deadline);
+            let no_decision = |error| ProbeError::NoDecision { target: target.to_owned(), error };
+            let decision = timeout(deadline, decided)
+                .await
+                .map_err(|_| no_decision(format!("no answer within {deadline:?}")))?
+                .map_err(|error| no_decision(error.to_string()))?;
+            if rule.model.is_behind_gateway {
                 continue;
             }
             let status = decision.descriptors.first().and_then(|one| one.status);

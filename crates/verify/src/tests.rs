@@ -35,7 +35,7 @@ fn model(bound: &CounterBound) -> CounterModel {
         charges_denied: false,
         is_leased: false,
         hold: None,
-        has_status: true,
+        is_behind_gateway: false,
     }
 }
 

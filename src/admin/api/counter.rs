@@ -145,9 +145,8 @@ pub(super) async fn counter<B: Backend>(
     Query(which): Query<DescriptorQuery>,
 ) -> Result<Json<CounterView>, ApiError> {
     let found = api.operations.inspect(&which.domain, &which.descriptor).await?;
-    let mut view = CounterView::from(found);
+    let mut view = CounterView::of(found, api.operations.is_shared());
     view.write_error = undecided::write_error(&api);
-    view.is_shared = api.operations.is_shared();
     (view.denials, view.denials_missing) = of_key(&api, &view.domain, &view.rule, &view.key).await;
     Ok(Json(view))
 }
@@ -250,8 +249,9 @@ pub(super) async fn grant<B: Backend>(
         .await
 }
 
-impl From<CounterState> for CounterView {
-    fn from(found: CounterState) -> Self {
+impl CounterView {
+    /// Returns the view of a counter. `is_shared`: other replicas may use it too.
+    fn of(found: CounterState, is_shared: bool) -> Self {
         let (tallies, who_unknown) = match found.tallies {
             Some(Ok(tallies)) => (tallies, None),
             Some(Err(error)) => (Vec::new(), Some(format!("callers cannot be listed: {error}"))),
@@ -275,7 +275,7 @@ impl From<CounterState> for CounterView {
             key: found.key,
             limit: found.limit_text,
             algorithm: found.algorithm,
-            is_shared: false,
+            is_shared,
             is_shadow: found.is_shadow,
             who: tallies.into_iter().map(TallyView::from).collect(),
             who_unknown,

@@ -35,7 +35,7 @@ const MAX_RESPONSE: usize = 64 << 20;
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
 pub struct ServerArgs {
-    /// URL of the admin port: http://HOST:PORT or https://HOST:PORT.
+    /// URL of the admin port: http://HOST:PORT or https://HOST:PORT. HOST:PORT is plain HTTP.
     #[arg(
         long,
         env = "TOLLGATE_ADMIN",

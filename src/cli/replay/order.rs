@@ -50,7 +50,8 @@ impl TimeOrder {
             let lines = counted(self.earlier, "line");
             let longest = self.longest;
             format!(
-                "note: {lines} up to {longest} earlier than one before, decided at its time; sort the file by time"
+                "note: {lines} up to {longest} earlier than a previous line; counters that it used decide at its time; \
+                 sort the file by time"
             )
         })
     }
@@ -85,7 +86,7 @@ impl TimeSpan {
     }
 }
 
-/// Returns an instant of the calendar; one that no calendar has is the last that it has.
+/// Returns an instant of the calendar, at most its last one.
 fn instant(at: Timestamp) -> Instant {
     let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
     Instant::from_microsecond(micros).unwrap_or(Instant::MAX)

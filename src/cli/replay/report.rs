@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::denied::{Comparison, Denied, DeniedRule};
 use super::order::TimeSpan;
+use super::top::FrequentKey;
 use crate::printable::counted;
 
 /// Maximum number of keys to show per rule.
@@ -52,7 +53,8 @@ impl ReplayReport<'_> {
             let keys = top.keys();
             let span = span.text(all);
             writeln!(f, "  {total:>9} from {keys}, {span}  {domain} {rule}")?;
-            for (count, key) in top.first(MAX_KEYS) {
+            for FrequentKey { key, count, is_estimate } in top.first(MAX_KEYS) {
+                let count = format!("{}{count}", if is_estimate { "~" } else { "" });
                 writeln!(f, "  {count:>13}  {key}")?;
             }
         }
@@ -100,10 +102,9 @@ fn denied_json(denied: &Denied) -> Value {
     let mut rules = Vec::new();
     for (domain, rule, DeniedRule { top, span }) in denied.by_total() {
         let [first, last] = span.rfc3339();
+        let (key_count, is_exact) = top.key_count();
         let mut keys = Vec::new();
-        for (count, key) in top.first(MAX_KEYS) {
-            let is_estimate = count.starts_with('~');
-            let count = count.trim_start_matches('~').parse::<u64>().unwrap_or_default();
+        for FrequentKey { key, count, is_estimate } in top.first(MAX_KEYS) {
             keys.push(json!({ "key": key, "denied": count, "is_estimate": is_estimate }));
         }
         rules.push(json!({
@@ -112,6 +113,8 @@ fn denied_json(denied: &Denied) -> Value {
             "denied": top.total(),
             "first": first,
             "last": last,
+            "key_count": key_count,
+            "key_count_is_exact": is_exact,
             "keys": keys,
         }));
     }

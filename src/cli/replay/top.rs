@@ -14,6 +14,14 @@ pub(super) struct TopKeys {
     total: u64,
 }
 
+/// A key and its count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FrequentKey<'t> {
+    pub(super) key: &'t str,
+    pub(super) count: u64,
+    pub(super) is_estimate: bool,
+}
+
 impl TopKeys {
     pub(super) fn add(&mut self, key: &str) {
         self.total += 1;
@@ -32,20 +40,26 @@ impl TopKeys {
 
     /// Formats the number of keys: exact, or a lower bound.
     pub(super) fn keys(&self) -> String {
-        let entries = self.keys.entries();
-        let is_exact = entries.iter().all(|entry| entry.inherited == 0);
-        format!("{}{}", if is_exact { "" } else { "more than " }, counted(entries.len(), "key"))
+        let (count, is_exact) = self.key_count();
+        format!("{}{}", if is_exact { "" } else { "more than " }, counted(count, "key"))
     }
 
-    /// Returns the most frequent keys and their counts, with `~` before an estimate.
-    pub(super) fn first(&self, number: usize) -> impl Iterator<Item = (String, &str)> {
+    /// Returns the number of keys, and `true` if it is exact; it is a lower bound if not.
+    pub(super) fn key_count(&self) -> (usize, bool) {
+        let entries = self.keys.entries();
+        (entries.len(), entries.iter().all(|entry| entry.inherited == 0))
+    }
+
+    /// Returns the most frequent keys and their counts.
+    pub(super) fn first(&self, number: usize) -> impl Iterator<Item = FrequentKey<'_>> {
         let mut entries: Vec<_> = self.keys.entries().iter().collect();
         entries.sort_unstable_by(|one, other| {
             other.weight().cmp(&one.weight()).then_with(|| one.key.cmp(&other.key))
         });
-        entries.into_iter().take(number).map(|entry| {
-            let mark = if entry.inherited == 0 { "" } else { "~" };
-            (format!("{mark}{}", entry.weight()), &*entry.key)
+        entries.into_iter().take(number).map(|entry| FrequentKey {
+            key: &entry.key,
+            count: entry.weight(),
+            is_estimate: entry.inherited != 0,
         })
     }
 }
@@ -61,7 +75,7 @@ mod tests {
             top.add(&format!("rare {number}"));
             top.add(&format!("frequent {}", number % 3));
         }
-        let first: Vec<_> = top.first(3).map(|(_, key)| key.to_owned()).collect();
+        let first: Vec<_> = top.first(3).map(|first| first.key.to_owned()).collect();
         assert!(first.iter().all(|key| key.starts_with("frequent")), "{first:?}");
         assert_eq!(
             (top.total(), top.keys.entries().len(), top.keys().as_str()),
@@ -74,8 +88,8 @@ mod tests {
         let mut top = TopKeys::default();
         ["b", "a", "b"].into_iter().for_each(|key| top.add(key));
         assert_eq!(
-            top.first(9).collect::<Vec<_>>(),
-            [("2".to_owned(), "b"), ("1".to_owned(), "a")]
+            top.first(9).map(|first| (first.count, first.key)).collect::<Vec<_>>(),
+            [(2, "b"), (1, "a")]
         );
         assert_eq!(top.keys(), "2 keys");
     }

@@ -1,4 +1,4 @@
-//! A gateway in front of the service: requests over HTTP, which it admits or denies.
+//! A gateway that calls the service: requests over HTTP, which it admits or denies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(super) enum GatewayError {
     Http(#[from] HttpClientError),
     #[error("{0}")]
     Request(#[from] http::Error),
-    #[error("HTTP {0}")]
+    #[error("HTTP {0}; use a path with a code below 400")]
     Status(StatusCode),
 }
 
@@ -130,8 +130,10 @@ impl VerifiedService for GatewayClient {
             Some(open) => open,
             None => self.target.origin.connect(None).await?,
         };
-        let status = connection.send(request, MAX_RESPONSE).await?.status();
-        self.connection = Some(connection);
+        let (head, body) = connection.exchange(request, MAX_RESPONSE).await?;
+        // The status is the decision, whatever follows it.
+        self.connection = body.is_ok().then_some(connection);
+        let status = head.status;
         let is_denied = status == StatusCode::TOO_MANY_REQUESTS;
         if !is_denied && (status.is_client_error() || status.is_server_error()) {
             return Err(GatewayError::Status(status));

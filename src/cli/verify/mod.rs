@@ -56,12 +56,12 @@ Examples:
   tollgate verify --target 10.0.0.1:8081 --target 10.0.0.2:8081 --policy config/policies \\
     --duration 30 --disturb 'docker restart ratelimit-1' --history calls.jsonl")]
 pub struct Verify {
-    /// gRPC address of a replica, host:port; repeat it for each replica of one service. Or URLs of
-    /// gateways that ask the service, http://HOST:PORT/PATH: 429 is a denial, other codes below 400
-    /// an admission.
+    /// gRPC address of a replica, host:port; repeat it for each replica of one service. With
+    /// --header, the URL of a gateway that calls the service, http://HOST:PORT/PATH: 429 is a
+    /// denial, codes below 400 are admissions.
     #[arg(long = "target", value_name = "ADDRESS", required = true)]
     targets: Vec<String>,
-    /// Header of a gateway's requests for the value of a key of descriptors, KEY=HEADER. May be
+    /// Verify gateways: the HTTP header with the value of a key of descriptors, KEY=HEADER. May be
     /// repeated. Rules with other keys are not checked.
     #[arg(long = "header", value_name = "KEY=HEADER")]
     headers: Vec<KeyHeader>,
@@ -162,17 +162,17 @@ impl Verify {
         run
     }
 
-    /// Returns `true` if a target is a URL.
+    /// Returns `true` if the targets are gateways.
     fn has_gateways(&self) -> bool {
-        self.targets.iter().any(|target| target.contains("://"))
+        !self.headers.is_empty()
     }
 
     fn kind(&self) -> Result<TargetKind, CommandError> {
         if !self.has_gateways() {
-            return match self.headers.first() {
-                Some(_) => Err("--header requires URLs of gateways as --target".into()),
-                None => Ok(TargetKind::Service),
-            };
+            return Ok(TargetKind::Service);
+        }
+        if self.tls.options().is_some() {
+            return Err("--tls does not apply to gateways, which are called by http://".into());
         }
         let keys = self.headers.iter().map(|header| header.key.clone());
         Ok(TargetKind::Gateway { keys: keys.collect() })

@@ -243,9 +243,10 @@ impl<'a> VerifyReport<'a> {
                 PropertyVerdict::Inconclusive(missing) => {
                     ("inconclusive", missing.text().to_owned())
                 }
-                PropertyVerdict::NotChecked => {
-                    ("not checked", "not possible with leases or several windows".to_owned())
-                }
+                PropertyVerdict::NotChecked => (
+                    "not checked",
+                    "not possible with leases, several windows or a gateway".to_owned(),
+                ),
             };
             [word.to_owned(), result.property.text().to_owned(), basis]
         });

@@ -42,7 +42,7 @@ pub struct Mismatch {
 pub struct TestOutcome {
     /// The first mismatch; `None` if the test passed.
     pub failure: Option<Mismatch>,
-    /// Steps to which no rule applied, without saying so.
+    /// Steps to which no rule applied although they do not expect `rule: none`.
     pub unlimited: Vec<UnlimitedStep>,
 }
 

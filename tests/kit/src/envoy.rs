@@ -146,8 +146,9 @@ pub fn module() -> PathBuf {
         .clone()
 }
 
-/// Adapts a bootstrap of `deploy/envoy`: free ports, the tests' upstream as the application, and
-/// longer timeouts for busy machines, since Envoy retries a late call or admits its request.
+/// Adapts a bootstrap of `deploy/envoy` or `deploy/gateways`: free ports, the tests' upstream as
+/// the application, and longer timeouts for busy machines, since Envoy retries a late call or
+/// admits its request.
 pub fn on_free_ports(text: &str) -> String {
     let text = text
         .replace("timeout: 0.02s", "timeout: 5s")
