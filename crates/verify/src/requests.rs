@@ -98,13 +98,10 @@ impl VerifyRun {
         if seconds % 5 != 1 || self.random.random() {
             return None;
         }
-        let rule = self.rules.get(index)?;
+        let rule = self.rules.get(index).filter(|rule| !rule.model.is_behind_gateway)?;
         let others = self.rules.iter().enumerate().filter(|(other, of)| {
             let is_alike = of.model.hold.is_some() == rule.model.hold.is_some();
-            *other != index
-                && is_alike
-                && !rule.model.is_behind_gateway
-                && of.domain() == rule.domain()
+            *other != index && is_alike && of.domain() == rule.domain()
         });
         let others: Vec<usize> = others.map(|(other, _)| other).collect();
         others.choose(&mut self.random).copied()

@@ -13,10 +13,9 @@ use crate::service::VerifyRequest;
 const PERIOD_OF_SKEWS: u64 = 4;
 
 /// The kind of the targets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetKind {
     /// Replicas of a rate limit service.
-    #[default]
     Service,
     /// Gateways that call a rate limit service. A request is one hit of one descriptor, and an
     /// answer is an admission or a denial without a status.

@@ -81,7 +81,7 @@ impl GatewayTarget {
     /// Returns the target of a URL.
     ///
     /// # Errors
-    /// It is no URL of plain HTTP.
+    /// The URL is not of plain HTTP.
     pub(super) fn of(text: &str, headers: &Arc<[KeyHeader]>) -> Result<Self, InvalidTarget> {
         let url = || text.to_owned();
         let parsed: Uri = text.parse().map_err(|error| InvalidTarget::Url { url: url(), error })?;
