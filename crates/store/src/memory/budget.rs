@@ -17,6 +17,8 @@ pub(super) struct MemoryBudget {
 /// Used bytes of one bound.
 #[derive(Debug)]
 pub(super) struct MemoryAccount {
+    /// The domain, empty for the total.
+    domain: Box<str>,
     used: AtomicUsize,
     max: usize,
 }
@@ -24,7 +26,7 @@ pub(super) struct MemoryAccount {
 impl MemoryBudget {
     pub(super) fn new(max: usize, domain_max: usize) -> Self {
         Self {
-            total: MemoryAccount::new(max),
+            total: MemoryAccount::new("", max),
             domain_max: domain_max.min(max),
             domains: Mutex::default(),
         }
@@ -37,7 +39,7 @@ impl MemoryBudget {
         if let Some(account) = domains.get(domain) {
             return Arc::clone(account);
         }
-        let account = Arc::new(MemoryAccount::new(self.domain_max));
+        let account = Arc::new(MemoryAccount::new(domain, self.domain_max));
         domains.insert(domain.into(), Arc::clone(&account));
         account
     }
@@ -73,8 +75,12 @@ impl MemoryBudget {
 }
 
 impl MemoryAccount {
-    fn new(max: usize) -> Self {
-        Self { used: AtomicUsize::new(0), max }
+    fn new(domain: &str, max: usize) -> Self {
+        Self { domain: domain.into(), used: AtomicUsize::new(0), max }
+    }
+
+    pub(super) fn domain(&self) -> &str {
+        &self.domain
     }
 
     fn take(&self, bytes: usize) -> bool {

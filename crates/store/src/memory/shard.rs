@@ -7,7 +7,6 @@
 //! number of counters.
 #![allow(clippy::arithmetic_side_effects, reason = "numbers and bytes of counters in memory")]
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -17,8 +16,8 @@ use tollgate_core::descriptor::{CounterKey, hash_of};
 
 use super::budget::{MemoryAccount, MemoryBudget};
 
-/// Entries per page: fills 16 KiB, which the allocator serves with little waste.
-const PAGE: usize = (16 << 10) / size_of::<CounterEntry>();
+/// Entries per page: fills 8 KiB, which the allocator serves with little waste.
+const PAGE: usize = (8 << 10) / size_of::<CounterEntry>();
 /// Bytes of a counter besides the heap memory of its key and state: the entry, its share of the
 /// table, and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<CounterEntry>() + 24 + 16;
@@ -45,9 +44,10 @@ pub(super) struct Shard {
     /// Lower bound on the expiry ticks of the counters before the hand, and of those written since
     /// it was at the first entry.
     earliest_passed: u32,
-    /// Accounts of the domains with counters in this shard; `numbers` holds their indexes.
+    /// Accounts of the domains with counters in this shard.
     accounts: Vec<Arc<MemoryAccount>>,
-    numbers: HashMap<Box<str>, u32>,
+    /// Indexes of the accounts, by the hash of the domain.
+    numbers: HashTable<u32>,
 }
 
 /// An element of the table: the number of an entry of the pages, and the bits of its key's hash
@@ -69,6 +69,7 @@ struct StoredCounter {
     state: Option<State>,
     /// First tick at which the counter may be removed.
     expires: u32,
+    /// Index of the domain's account.
     domain: u32,
 }
 
@@ -82,7 +83,7 @@ impl Default for Shard {
             earliest: u32::MAX,
             earliest_passed: u32::MAX,
             accounts: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: HashTable::new(),
         }
     }
 }
@@ -315,12 +316,17 @@ impl Shard {
     }
 
     fn number(&mut self, budget: &MemoryBudget, domain: &str) -> u32 {
-        if let Some(number) = self.numbers.get(domain) {
+        let name_of = |number: &u32| {
+            let account = self.accounts.get(usize::try_from(*number).unwrap_or(usize::MAX));
+            account.map_or("", |account| account.domain())
+        };
+        let hash = hash_of(domain.as_bytes());
+        if let Some(number) = self.numbers.find(hash, |number| name_of(number) == domain) {
             return *number;
         }
         let number = u32::try_from(self.accounts.len()).unwrap_or(u32::MAX);
+        self.numbers.insert_unique(hash, number, |number| hash_of(name_of(number).as_bytes()));
         self.accounts.push(budget.account(domain));
-        self.numbers.insert(domain.into(), number);
         number
     }
 
