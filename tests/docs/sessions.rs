@@ -219,6 +219,18 @@ fn patient(file: &Path) {
     std::fs::write(file, text).unwrap();
 }
 
+/// A wait of whole minutes, such as `48m`, has no seconds.
+#[test]
+fn waits_are_shown_without_their_unit() {
+    for page in pages().into_iter().chain([readme()]) {
+        for fence in fences::of(&page).iter().filter(|fence| is_run(fence)) {
+            let with_unit =
+                fence.text.lines().find(|line| line.contains("in …s") || line.contains("after …s"));
+            assert_eq!(with_unit, None, "{}", fence.at);
+        }
+    }
+}
+
 #[test]
 fn placeholders_match_anything_and_other_text_matches_itself() {
     for (output, shown) in [

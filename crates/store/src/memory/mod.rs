@@ -31,9 +31,9 @@ use super::clock::{Clock, SystemClock};
 use super::duplicates::firsts;
 use super::{Check, Outcomes, Store, StoreError};
 
-/// Number of shards: many more than the counters of the requests that are decided at a time, so that
-/// two requests rarely wait for each other. Not a power of two, since hash tables double at those:
-/// a million counters would be just past one, with half-empty tables.
+/// Number of shards: many more than the counters of the requests that are decided at a time, so
+/// that two requests rarely wait for each other. Not a power of two, since hash tables double at
+/// those: a million counters would be just past one, with half-empty tables.
 const SHARDS: u8 = 192;
 /// Entries that a sweep visits before it unlocks the shard for other requests.
 const SWEEP_AT_ONCE: usize = 1024;
@@ -328,7 +328,7 @@ impl<'a> LockedRequest<'a, '_> {
                 shard.sweep_a_little(self.budget, self.now);
             }
         }
-        // In descending order: a request that waits for the lowest of them finds the others unlocked.
+        // In descending order: a request that waits for the lowest one finds the others unlocked.
         while self.guards.pop().is_some() {}
     }
 }
