@@ -4,11 +4,9 @@
 use std::io;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use rustix::system::uname;
-use tokio::task::JoinHandle;
-
 use super::http::{self, Web};
+use super::operations::operations;
+use super::parts::ProcessParts;
 use super::policies::InitialPolicies;
 use super::ports::Listeners;
 use super::prepare::Prepared;
@@ -19,17 +17,12 @@ use super::statistics::StatisticsServices;
 use super::stores::OpenStore;
 use super::tasks::Tasks;
 use super::workers::Workers;
-use super::{ProcessParts, candidates, control_plane, policies, readiness, spans, threads};
+use super::{candidates, policies, readiness, spans};
 use crate::grpc::health::Health;
 use crate::http2::registry::Registry;
+use crate::operations::Backend;
 use crate::operations::denial_sync::DenialSync;
-use crate::operations::policies::{Installer, PolicyReloader};
-use crate::operations::replicas::ReplicaDirectory;
-use crate::operations::workers::WorkerService;
-use crate::operations::{Backend, Operations};
-use crate::policy::source::SourceReading;
-use crate::settings::{PolicySettings, Settings};
-use crate::xds::ControlPlane;
+use crate::settings::Settings;
 
 /// A service that does not listen yet.
 pub(super) struct Built<B> {
@@ -67,13 +60,13 @@ pub(super) async fn build<B: Backend>(
     let tls = prepared.certificates.as_ref().map(|certificates| certificates.tls.clone());
     let serving = Arc::new(Serving::new(&settings, &shared, health.clone(), tls, tracer));
     let service = serving.service();
+    let services = serving.services.clone();
+    let connected = serving.all_connected();
     let (mirroring, is_serving) = readiness::mirror(&shared.process, &health).await;
-    let follow_store = readiness::follow_store(&shared, &serving, &service, &settings.readiness);
-    tasks.add("store-state", follow_store);
+    let follow_store =
+        readiness::follow_store(&shared, services, connected, &service, &settings.readiness);
     let denial_sync = DenialSync::new(shared.stores.id(), &shared.observation.journal, &service);
-    maintain(&mut tasks, &shared, &service, &denial_sync);
     let operations = operations(&settings, &shared, &serving, &service, &installer, &denial_sync);
-    tasks.spawn("replicas", operations.replicas.clone().run());
     let budget = Arc::clone(&serving.budget);
     let registry = Registry::new(connections.grpc, budget, Arc::clone(&serving.observer));
     let workers = Workers::start(settings.limits.workers, move |incoming, drain| {
@@ -81,7 +74,17 @@ pub(super) async fn build<B: Backend>(
     })?;
     let decisions = http::decisions(&service, &settings, registry.budget())?;
     let are_examples = settings.policy.are_examples;
-    tasks.add("policies", follow_policies(settings.policy, settings.xds, read, installer)?);
+    let follow_policies = policies::follow_source(settings.policy, settings.xds, read, installer)?;
+
+    let ProcessParts { metrics, policies, stores, observation, .. } = shared.clone();
+    let poll_servers = stores.clone().poll_servers(Arc::clone(&service));
+    tasks.add("store-state", follow_store);
+    tasks.add("policies", follow_policies);
+    tasks.spawn("stores", stores.maintain());
+    tasks.spawn("servers", poll_servers);
+    tasks.spawn("denials", denial_sync.clone().run());
+    tasks.spawn("observation", observation.follow(policies, metrics));
+    tasks.spawn("replicas", operations.replicas.clone().run());
 
     let tls = prepared.admin_certificates.as_ref().map(|certificates| certificates.tls.clone());
     let rights = Arc::clone(&admission.rights);
@@ -101,68 +104,4 @@ pub(super) async fn build<B: Backend>(
         Callers { shared, public, is_serving, are_examples, registry, connections, decisions };
     let running = Running { health, workers, tasks, denial_sync, service, sending };
     Ok(Built { operators, callers, probed, running })
-}
-
-fn operations<B: Backend>(
-    settings: &Settings,
-    shared: &ProcessParts<B>,
-    serving: &Serving<B>,
-    service: &Arc<WorkerService<B>>,
-    installer: &Installer,
-    denial_sync: &DenialSync<B>,
-) -> Operations<B> {
-    Operations {
-        service: Arc::clone(service),
-        services: serving.services.clone(),
-        reports: shared.stores.reports().clone(),
-        cached_for: shared.stores.cached_for(),
-        bounds: settings.limits.request,
-        reloads: settings.xds.is_none().then(|| reloader(&settings.policy)),
-        installer: installer.clone(),
-        denial_sync: denial_sync.clone(),
-        replicas: ReplicaDirectory {
-            id: Arc::clone(shared.stores.id()),
-            name: uname().nodename().to_string_lossy().into(),
-            begun: Timestamp::now(),
-            process: Arc::clone(&shared.process),
-            service: Arc::clone(service),
-            rates: Arc::clone(&shared.observation.rates),
-            fetched: Arc::default(),
-            is_registered: shared.stores.sends_heartbeats(),
-        },
-    }
-}
-
-/// Spawns the tasks that maintain stores, denials and rates.
-fn maintain<B: Backend>(
-    tasks: &mut Tasks,
-    shared: &ProcessParts<B>,
-    service: &Arc<WorkerService<B>>,
-    denial_sync: &DenialSync<B>,
-) {
-    let ProcessParts { metrics, policies, stores, observation, .. } = shared.clone();
-    tasks.spawn("stores", stores.clone().maintain());
-    tasks.spawn("servers", stores.poll_servers(Arc::clone(service)));
-    tasks.spawn("denials", denial_sync.clone().run());
-    tasks.spawn("observation", observation.follow(policies, metrics));
-}
-
-/// Returns the reload of the configured files.
-fn reloader(settings: &PolicySettings) -> PolicyReloader {
-    PolicyReloader { places: settings.places.clone(), options: settings.options }
-}
-
-/// Follows the source of policies: files, or a control plane.
-fn follow_policies(
-    settings: PolicySettings,
-    plane: Option<ControlPlane>,
-    read: SourceReading,
-    installer: Installer,
-) -> io::Result<JoinHandle<()>> {
-    match plane {
-        None => Ok(tokio::spawn(policies::follow(settings, installer))),
-        Some(plane) => threads::spawn("control-plane", move || {
-            control_plane::follow(plane, settings, read, installer)
-        }),
-    }
 }

@@ -1,11 +1,13 @@
 //! Policies from a control plane with overlays from files: one policy set from two sources that
 //! change independently.
 
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 
-use super::policy_watch;
+use super::{policy_watch, threads};
 use crate::operations::loads::LoadTrigger;
 use crate::operations::policies::Installer;
 use crate::policy::source::SourceReading;
@@ -14,9 +16,21 @@ use crate::policy::{self, ProblemReport, Source};
 use crate::settings::PolicySettings;
 use crate::xds::{self, ControlPlane, ResourceError, Update};
 
-/// Follows both sources forever and compiles their updates; must run on a thread of its own.
-/// `overlays` holds the overlay files as read at startup.
-pub(super) async fn follow(
+/// Follows both sources forever and compiles their updates, on a thread of its own. `overlays`
+/// holds the overlay files as read at startup.
+///
+/// # Errors
+/// The thread cannot be created.
+pub(super) fn begin(
+    plane: ControlPlane,
+    settings: PolicySettings,
+    overlays: SourceReading,
+    installer: Installer,
+) -> io::Result<JoinHandle<()>> {
+    threads::spawn("control-plane", move || follow(plane, settings, overlays, installer))
+}
+
+async fn follow(
     plane: ControlPlane,
     settings: PolicySettings,
     overlays: SourceReading,

@@ -10,7 +10,8 @@ use tracing::error;
 
 use super::connection_limits::ConnectionLimits;
 use super::decisions::DecisionThread;
-use super::{ProcessParts, forward_auth, json, openapi, plain_pages, threads};
+use super::parts::ProcessParts;
+use super::{forward_auth, json, openapi, plain_pages, threads};
 use crate::admin::api::Api;
 use crate::admin::rights::AdminRights;
 use crate::admin::server::{AdminHandshake, Secured};

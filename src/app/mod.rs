@@ -14,7 +14,8 @@
 //! | `certificates` | certificates of listeners |
 //! | `decisions`, `json`, `forward_auth`, `openapi` | decisions over HTTP |
 //! | `policies`, `policy_watch`, `control_plane`, `candidates` | sources of policies |
-//! | `stores`, `statistics`, `observation`, `spans` | what a service uses |
+//! | `parts`, `stores`, `statistics`, `observation`, `spans` | what a service uses |
+//! | `operations` | what operators can see and change |
 //! | `readiness` | when the process is ready |
 //! | `loan_keys` | keys that sign receipts of loans |
 //! | `tasks`, `threads` | background tasks, and their end |
@@ -34,6 +35,8 @@ pub mod listener;
 mod loan_keys;
 mod observation;
 mod openapi;
+mod operations;
+mod parts;
 mod plain_pages;
 mod policies;
 mod policy_watch;
@@ -52,56 +55,13 @@ mod threads;
 pub mod workers;
 
 use std::future::Future;
-use std::sync::Arc;
 
 use self::build::{Built, build};
 pub use self::cannot_start::CannotStart;
-use self::loan_keys::LoanKeys;
-use self::observation::Observation;
 pub use self::prepare::{Prepared, prepare};
-use self::stores::Stores;
 pub use self::stores::{OpenStore, StoreParts};
-use crate::limiter::InForce;
 use crate::operations::Backend;
-use crate::operations::policies::Installer;
-use crate::operations::process_state::ProcessState;
-use crate::policy::CompileOptions;
 use crate::settings::{Settings, ShutdownSettings};
-use crate::telemetry::metrics::Metrics;
-
-/// State shared by all parts of the process.
-#[derive(Clone)]
-struct ProcessParts<B> {
-    metrics: Arc<Metrics>,
-    policies: Arc<InForce>,
-    process: Arc<ProcessState>,
-    stores: Stores<B>,
-    observation: Observation,
-    loan_keys: LoanKeys,
-}
-
-impl<B: Backend> ProcessParts<B> {
-    /// Creates the state before policies are loaded or stores are connected.
-    fn new(settings: &Settings, open: OpenStore<B>, metrics: Arc<Metrics>) -> Self {
-        let stores = Stores::new(settings.store.clone(), open, Arc::clone(&metrics.store));
-        // HTTP has a service of its own, like each worker.
-        let services = settings.limits.workers.saturating_add(1);
-        Self {
-            policies: InForce::new(Arc::clone(&metrics)),
-            process: readiness::begin(&settings.readiness, &stores),
-            observation: Observation::new(settings.observation.journal_bytes, services),
-            loan_keys: LoanKeys::new(&settings.loans),
-            stores,
-            metrics,
-        }
-    }
-
-    /// Creates the installer of policies.
-    fn installer(&self, options: &CompileOptions) -> Installer {
-        let policies = Arc::clone(&self.policies);
-        Installer::new(policies, Arc::clone(&self.process), Arc::clone(&self.metrics), options)
-    }
-}
 
 /// Serves with the store that the settings select until `shutdown` completes, then drains.
 ///

@@ -1,13 +1,17 @@
 //! Policies from files: the initial set, and later ones whenever the files change.
 
+use std::io;
+
+use tokio::task::JoinHandle;
 use tracing::error;
 
-use super::policy_watch;
+use super::{control_plane, policy_watch};
 use crate::operations::policies::Installer;
 use crate::policy::source::SourceReading;
 use crate::policy::source::files;
 use crate::policy::{self, Loaded, ProblemReport};
 use crate::settings::{PolicySettings, Settings};
+use crate::xds::ControlPlane;
 
 /// The policies at startup.
 pub(super) struct InitialPolicies {
@@ -46,8 +50,24 @@ impl InitialPolicies {
     }
 }
 
+/// Follows the source of policies: files, or a control plane with `read` as its first overlays.
+///
+/// # Errors
+/// A thread cannot be created.
+pub(super) fn follow_source(
+    settings: PolicySettings,
+    plane: Option<ControlPlane>,
+    read: SourceReading,
+    installer: Installer,
+) -> io::Result<JoinHandle<()>> {
+    match plane {
+        None => Ok(tokio::spawn(follow_files(settings, installer))),
+        Some(plane) => control_plane::begin(plane, settings, read, installer),
+    }
+}
+
 /// Follows the files forever.
-pub(super) async fn follow(settings: PolicySettings, installer: Installer) {
+async fn follow_files(settings: PolicySettings, installer: Installer) {
     if settings.places.paths.is_empty() {
         return;
     }

@@ -8,12 +8,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
-use super::ProcessParts;
-use super::serving::Serving;
-use super::stores::Stores;
+use super::parts::ProcessParts;
 use crate::grpc::health::Health;
-use crate::operations::process_state::{PolicyRequirement, ProcessState, StoreState};
-use crate::operations::workers::WorkerService;
+use crate::operations::process_state::{ProcessState, StoreState};
+use crate::operations::workers::{WorkerService, WorkerServices};
 use crate::settings::ReadinessSettings;
 use crate::store::backend::{Backend, BackendState};
 use crate::store::servers::{AccessRefusal, RefusedAccess};
@@ -23,30 +21,6 @@ use crate::store::servers::{AccessRefusal, RefusedAccess};
 const OPEN_AFTER: Duration = Duration::from_secs(1);
 /// Polling interval for the state of the store.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Creates the initial state: no policies loaded, and the store not reached unless readiness does
-/// not depend on it.
-pub(super) fn begin(
-    settings: &ReadinessSettings,
-    stores: &Stores<impl Backend>,
-) -> Arc<ProcessState> {
-    let process = Arc::new(ProcessState::new(needs(settings)));
-    if stores.are_ready_at_once() {
-        process.set_store(StoreState::Ready);
-    }
-    process
-}
-
-/// Returns the policy state that readiness requires.
-fn needs(settings: &ReadinessSettings) -> PolicyRequirement {
-    if settings.ready_while_policy {
-        PolicyRequirement::Policy
-    } else if settings.ready_without_policy {
-        PolicyRequirement::NoPolicy
-    } else {
-        PolicyRequirement::Load
-    }
-}
 
 /// Mirrors the readiness of HTTP in the gRPC health service: once immediately, then on every
 /// change. Returns the task that does so, and a channel with the last state set.
@@ -82,15 +56,14 @@ pub(super) async fn wait_to_open(mut is_serving: watch::Receiver<bool>) {
 /// `ready_while_store`, only while a connection to it is open.
 pub(super) fn follow_store<B: Backend>(
     shared: &ProcessParts<B>,
-    serving: &Serving<B>,
+    services: WorkerServices<B>,
+    all_connected: impl Future<Output = ()> + Send + 'static,
     service: &Arc<WorkerService<B>>,
     settings: &ReadinessSettings,
 ) -> JoinHandle<()> {
     let stores = shared.stores.clone();
     let process = Arc::clone(&shared.process);
     let service = Arc::clone(service);
-    let services = serving.services.clone();
-    let all_connected = serving.all_connected();
     let ready_while_store = settings.ready_while_store;
     tokio::spawn(async move {
         let mut reached = std::pin::pin!(async {

@@ -8,10 +8,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::ProcessParts;
 use super::certificates::Certificates;
 use super::connection_limits::ConnectionLimits;
 use super::http::{self, Web};
+use super::parts::ProcessParts;
 use super::ports::BoundListeners;
 use super::rights::Admission;
 use super::running::Running;

@@ -9,8 +9,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
-use super::ProcessParts;
 use super::connection_log::ConnectionLog;
+use super::parts::ProcessParts;
 use crate::grpc::health::Health;
 use crate::grpc::request_log::RequestLog;
 use crate::grpc::rights::Allowance;
@@ -98,7 +98,7 @@ impl<B: Backend> Serving<B> {
         let service = service.with_receipt_keys(loan_keys.keys.clone());
         let service = service.with_quotas(Arc::clone(&self.quotas));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));
-        self.services.add(&service);
+        self.services.register(&service);
         let asking = Arc::clone(&service);
         let connected = Arc::clone(&self.connected);
         tokio::spawn(async move {

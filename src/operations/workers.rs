@@ -22,7 +22,7 @@ impl<B> Default for WorkerServices<B> {
 
 impl<B> WorkerServices<B> {
     /// Adds a service.
-    pub fn add(&self, service: &Arc<WorkerService<B>>) {
+    pub fn register(&self, service: &Arc<WorkerService<B>>) {
         self.0.lock().push(Arc::downgrade(service));
     }
 

@@ -253,7 +253,7 @@ pub(super) const ROWS: &[Row] = &[
                   tokio_util tracing",
     },
     Row { place: "app/connection_limits", modules: "", crates: "rustix" },
-    Row { place: "app/build", modules: "", crates: "rustix" },
+    Row { place: "app/operations", modules: "", crates: "rustix" },
     Row { place: "app/threads", modules: "", crates: "rustix" },
     Row { place: "app/openapi", modules: "", crates: "serde_json" },
     Row { place: "app/plain_pages", modules: "", crates: "std::process" },
