@@ -134,7 +134,8 @@ impl Waited {
         }
         if has_others {
             text.push_str(
-                "\nif these serve other policies on purpose, give them a --redis-prefix of their own",
+                "\none that was stopped is listed for 15 s; if these serve other policies on purpose, \
+                 give them a --redis-prefix of their own",
             );
         }
         if let Some(missing) = &list.missing {
@@ -208,7 +209,8 @@ mod tests {
             "policies v2 are not in force in all replicas after 1m 30s: 1 of 3 replicas have them",
             "  b (b0123456) has v1",
             "  (c0123456) has unknown",
-            "if these serve other policies on purpose, give them a --redis-prefix of their own",
+            "one that was stopped is listed for 15 s; if these serve other policies on purpose, \
+             give them a --redis-prefix of their own",
         ];
         assert_eq!(waited.result(SignedDuration::from_secs(90)), lines.join("\n"));
         let now = "2026-06-01T12:00:04Z".parse().unwrap();

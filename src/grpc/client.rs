@@ -256,7 +256,14 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
         Some(_) => format!("https://{address}"),
         None => format!("http://{address}"),
     };
-    let endpoint = Endpoint::from_shared(uri)?.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
+    let endpoint = Endpoint::from_shared(uri)?;
+    // `http` reads `:99999` as no port, and would connect to that of the scheme.
+    let authority = endpoint.uri().authority();
+    if authority.is_some_and(|host| host.port().is_none() && !host.as_str().ends_with(host.host()))
+    {
+        return Err("the port must be a number from 1 to 65535".into());
+    }
+    let endpoint = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
     let endpoint = match tls {
         Some(tls) => tls.on(endpoint)?,
         None => endpoint,
@@ -268,7 +275,7 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
 fn with_port(address: &str) -> String {
     let authority = address.parse::<http::uri::Authority>();
     match authority {
-        Ok(host) if host.port().is_none() && !address.ends_with(':') => {
+        Ok(host) if host.as_str().ends_with(host.host()) => {
             format!("{address}:{DEFAULT_PORT}")
         }
         Ok(_) | Err(_) => address.to_owned(),
@@ -305,6 +312,17 @@ mod tests {
             ("http://a", "http://a"),
         ] {
             assert_eq!(with_port(address), wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_none_is_refused() {
+        for address in ["localhost:99999", "[::1]:", "http://localhost:99999"] {
+            let error = RateLimitClient::connect(address, None).await.map(drop).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("cannot connect to {address}: the port must be a number from 1 to 65535")
+            );
         }
     }
 

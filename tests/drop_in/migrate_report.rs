@@ -44,7 +44,7 @@ fn the_next_steps_start_it_on_other_ports_with_a_command_that_cargo_installs() {
     let (_, page) = of_env(REDIS, &yearly("user", 2));
     has(
         &page,
-        "(set -a; . /a.env; GRPC_PORT=9081 PORT=9080 DEBUG_PORT=9070; tollgate serve --envoyproxy-env)",
+        "(set -a; . /a.env; GRPC_PORT=9081 PORT=9080 DEBUG_PORT=9070; tollgate serve --envoyproxy-env --policy /policy.yaml)",
     );
     has(&page, "tollgate migrate --live 127.0.0.1:8081 --against 127.0.0.1:9081 --peek TRACE");
     let more = format!("{REDIS}USE_STATSD=false\nUSE_PROMETHEUS=true\nGRPC_PORT=9081\n");

@@ -52,10 +52,12 @@ fn an_access_log_shows_who_would_be_denied_most() {
          1 from 1 key, 12:00:03 to 12:00:03  test user\n              1  user=ann\n"
     );
     assert!(
-        err.contains(&format!("warning: 1 invalid line skipped; first error: {log}:6:24: EOF")),
+        err.contains(&format!(
+            "warning: 1 invalid line skipped; first error: {log}:6:24: no JSON: EOF"
+        )),
         "{err}"
     );
-    assert!(err.contains("note: 1 line skipped: "), "{err}");
+    assert!(err.contains("note: 1 line skipped, the first "), "{err}");
 }
 
 #[test]
@@ -168,7 +170,22 @@ fn a_log_without_a_readable_line_is_an_error() {
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
     assert!(
-        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1:6: "),
+        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1:6: no JSON: "),
+        "{err}"
+    );
+    assert!(err.contains("`escape=json`"), "{err}");
+}
+
+#[test]
+fn a_log_without_the_fields_of_its_map_is_an_error() {
+    let (files, [policy, _, log, map]) = files();
+    files.write("access.jsonl", "{\"start_time\": \"2026-11-21T12:00:00Z\"}\n");
+    let (code, out, err) =
+        run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
+    assert_eq!((code, &*out), (2, ""), "{err}");
+    assert!(
+        err.contains("no line is a request: 1 line skipped, the first ")
+            && err.contains("access.jsonl:1: the domain or a field of each descriptor is missing"),
         "{err}"
     );
 }

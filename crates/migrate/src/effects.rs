@@ -64,10 +64,13 @@ const GO_RUNTIME: [&str; 5] = ["GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "G
 const PROXIES: [&str; 6] =
     ["HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"];
 
+/// Variables of Tollgate's commands, which the service does not read.
+const COMMANDS: [&str; 2] = ["TOLLGATE_ADMIN", "TOLLGATE_ADMIN_TOKEN"];
+
 /// Returns the services that read a variable.
 pub fn read_by(name: &str, service: &ServiceFlags) -> ReadBy {
     let is_theirs = Variable::named(name).is_some() || name.starts_with("DOG_STATSD_MOGRIFIER_");
-    if is_theirs || service.reads(name) {
+    if is_theirs || service.reads(name) || COMMANDS.contains(&name) {
         ReadBy::Tollgate
     } else if GO_RUNTIME.contains(&name) {
         ReadBy::GoRuntime

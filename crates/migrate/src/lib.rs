@@ -122,6 +122,7 @@ pub fn report(
         deployment: &deployment,
         translation: &translation,
         policies: &policies,
+        given: &parts.policy,
         written: written.as_ref(),
     };
     Ok(MigrationReport {

@@ -1,5 +1,7 @@
 //! The next steps at the end of the page.
 
+use std::path::PathBuf;
+
 use tollgate_core::printable::{counted, shell_quoted};
 use tollgate_envoyproxy::Translation;
 
@@ -55,7 +57,7 @@ impl Page<'_> {
             steps.insert(0, Step::new(text));
         }
         if self.written.is_none() {
-            steps.push(start(self.deployment, self.translation));
+            steps.push(start(self.deployment, self.translation, self.given));
         }
         let live = self.addresses();
         let command = format!("tollgate migrate {live} --peek TRACE");
@@ -89,7 +91,7 @@ fn free(translation: &Translation, port: &ListenerPort) -> u16 {
 
 /// Returns the step that starts the service beside the old one, on the same machine: every variable
 /// of a port must change.
-fn start(deployment: &Deployment, translation: &Translation) -> Step {
+fn start(deployment: &Deployment, translation: &Translation, given: &[PathBuf]) -> Step {
     let file = match deployment.source {
         DeploymentSource::Manifest => {
             return Step::new(
@@ -113,7 +115,11 @@ fn start(deployment: &Deployment, translation: &Translation) -> Step {
         changes.push(format!("{}={colon}{free}", port.variable));
     }
     let changes = changes.join(" ");
-    let command = format!("({file}{changes}; tollgate serve --envoyproxy-env)");
+    let policies: String = given
+        .iter()
+        .map(|path| format!(" --policy {}", shell_quoted(&path.to_string_lossy())))
+        .collect();
+    let command = format!("({file}{changes}; tollgate serve --envoyproxy-env{policies})");
     Step::with("start it beside the old service, on other ports:", command)
 }
 

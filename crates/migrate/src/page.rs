@@ -1,6 +1,7 @@
 //! The migration page: what stays the same, what differs, what improves, and the next steps.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use tollgate_core::algorithm::Limit;
 use tollgate_core::printable::counted;
@@ -49,6 +50,8 @@ pub(crate) struct Page<'m> {
     pub(crate) deployment: &'m Deployment,
     pub(crate) translation: &'m Translation,
     pub(crate) policies: &'m MigratedPolicies,
+    /// Policies given on the command line, instead of the path in the variables.
+    pub(crate) given: &'m [PathBuf],
     pub(crate) written: Option<&'m ExportedFiles>,
 }
 

@@ -43,8 +43,9 @@ fn unknown_names_are_distinguished_from_known_ones() {
         "OTEL_TRACES_SAMPLER",
         "DOG_STATSD_MOGRIFIER_A_NAME",
         "TOLLGATE_DRAIN_DELAY",
+        "TOLLGATE_ADMIN",
     ]);
-    assert_eq!(here, [ReadBy::Tollgate; 4]);
+    assert_eq!(here, [ReadBy::Tollgate; 5]);
     assert_eq!(by(&["OTEL_BSP_SCHEDULE_DELAY", "GOSTATS_BATCH_ENABLED"]), [ReadBy::OnlyTheirs; 2]);
     assert_eq!(by(&["GOMAXPROCS", "GOMEMLIMIT"]), [ReadBy::GoRuntime; 2]);
     assert_eq!(by(&["HTTPS_PROXY"]), [ReadBy::OnlyTheirs]);

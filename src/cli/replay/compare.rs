@@ -34,10 +34,14 @@ pub(super) async fn decide_all(
     let mut comparison = Comparison::default();
     let mut skipped = SkippedLines::default();
     let mut without_request = 0u64;
+    let mut first_without = None;
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {
             Ok(true) => {}
-            Ok(false) => without_request += 1,
+            Ok(false) => {
+                without_request += 1;
+                first_without.get_or_insert_with(|| lines.position());
+            }
             Err(error) => {
                 let error = error.at(&lines.position());
                 if matches!(format, Format::Trace) {
@@ -57,11 +61,18 @@ pub(super) async fn decide_all(
             counted(skipped.lines, "invalid line")
         ));
     }
-    if without_request > 0 {
-        print_stderr(format_args!(
-            "note: {} skipped: the domain or a field of each descriptor is missing",
+    if let Some(first) = first_without {
+        let skipped = format!(
+            "{} skipped, the first {first}: the domain or a field of each descriptor is missing",
             counted(without_request, "line")
-        ));
+        );
+        if comparison.is_empty() {
+            return Err(format!(
+                "no line is a request: {skipped}; compare the map with its fields"
+            )
+            .into());
+        }
+        print_stderr(format_args!("note: {skipped}"));
     }
     comparison.order.note().into_iter().for_each(print_stderr);
     Ok(comparison)

@@ -44,11 +44,16 @@ pub(super) enum LineOf<'l> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     /// The line is no JSON.
-    #[error("{0}")]
+    #[error(
+        "no JSON: {0}; each line is a JSON object, as nginx writes with `escape=json` and Envoy with `json_format`"
+    )]
     NoJson(#[from] serde_json::Error),
     #[error("{0}")]
     Log(#[from] LogLineError),
-    #[error("`at` is missing: expected a line {{\"at\": TIME, \"request\": RateLimitRequest}}")]
+    #[error(
+        "`at` is missing: expected a line {{\"at\": TIME, \"request\": RateLimitRequest}}; \
+         an access log is read with --access-log and --map"
+    )]
     NoTime,
     #[error("`request` is missing")]
     NoRequestField,
@@ -73,8 +78,8 @@ impl LineError {
         let text = self.to_string();
         let Self::NoJson(error) = self else { return format!("{position}: {text}") };
         // The line is one of the file, not the first.
-        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-        format!("{position}:{}: {text}", error.column())
+        let of_line = format!(" at line {} column {}", error.line(), error.column());
+        format!("{position}:{}: {}", error.column(), text.replacen(&of_line, "", 1))
     }
 }
 

@@ -39,7 +39,9 @@ pub enum LogLineError {
     #[error("`hits` must be a whole number below 2^32, found `{found}`")]
     Hits { found: String },
     /// The time cannot be parsed.
-    #[error("`{field}` must be a number or RFC 3339 text, found {found}")]
+    #[error(
+        "`{field}` must be a number or RFC 3339 text, such as `$msec` or `$time_iso8601` of nginx, found {found}"
+    )]
     Time { field: String, found: Value },
     /// The policies do not have the mapping.
     #[error(

@@ -26,6 +26,11 @@ pub enum LogFormat {
 /// # Errors
 /// If the filter cannot be parsed, or logging is already initialized.
 pub fn begin(level: &str, format: LogFormat) -> Result<(), LogError> {
+    if let Some(word) = level.split(',').map(str::trim).find(|word| is_unknown(word)) {
+        return Err(LogError(format!(
+            "unknown level `{word}`: expected off, error, warn, info, debug or trace, or TARGET=LEVEL"
+        )));
+    }
     let mut filter =
         EnvFilter::try_new(own_levels(level)).map_err(|error| LogError(error.to_string()))?;
     // Audit entries are logged at any level, unless the filter mentions them.
@@ -64,6 +69,14 @@ fn own_level(directive: &str) -> String {
     }
 }
 
+/// Returns `true` for a word that is neither a level nor a target of this service: as the target of
+/// another one, it would turn off all logs of this service.
+fn is_unknown(directive: &str) -> bool {
+    let is_word = directive.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_known = directive.parse::<LevelFilter>().is_ok() || directive.starts_with("tollgate");
+    is_word && !is_known
+}
+
 /// The error returned when logging cannot be initialized.
 #[derive(Debug)]
 pub struct LogError(String);
@@ -78,7 +91,7 @@ impl std::error::Error for LogError {}
 
 #[cfg(test)]
 mod tests {
-    use super::own_levels;
+    use super::{is_unknown, own_levels};
 
     #[test]
     fn a_level_is_that_of_this_service_and_libraries_log_only_if_they_are_named() {
@@ -91,5 +104,13 @@ mod tests {
         ] {
             assert_eq!(own_levels(filter), expected);
         }
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        let known =
+            ["info", "OFF", "3", "h2=warn", "tollgate", "tollgate_store", "[span]", "h2::hpack"];
+        assert_eq!(known.into_iter().find(|word| is_unknown(word)), None);
+        assert_eq!(["loud", "inof", "rustls"].into_iter().find(|word| !is_unknown(word)), None);
     }
 }
