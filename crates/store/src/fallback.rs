@@ -191,8 +191,5 @@ fn judged_where(
     found.map(|(number, _)| number).collect()
 }
 
-impl std::fmt::Debug for Fallback {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fallback").field("share", &self.share).finish_non_exhaustive()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -90,3 +90,126 @@ pub(super) fn is_open(check: &Check<'_>, outcome: &Result<Outcome, StoreError>) 
 pub(super) fn all_of(judged: CheckOutcomes) -> Outcomes {
     judged.into_iter().map(|outcome| outcome.unwrap_or(Err(StoreError::Unavailable))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::algorithm::fixed_window::FixedWindow;
+    use tollgate_core::algorithm::hold::{HoldAction, HoldRequest};
+    use tollgate_core::algorithm::judge::JudgedBy;
+    use tollgate_core::algorithm::quota::{Report, Window};
+    use tollgate_core::algorithm::time::Micros;
+    use tollgate_core::algorithm::{Algorithm, Charge, Limit};
+    use tollgate_core::descriptor::CounterKey;
+
+    use super::*;
+
+    const DOWN: CheckOutcome = Some(Err(StoreError::Unavailable));
+
+    fn limit(on_store_error: OnStoreError) -> Limit {
+        let window = Window::new(4, Micros::from_secs(60)).unwrap();
+        let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
+        Limit::new(algorithm, Charge::Admitted, on_store_error).unwrap()
+    }
+
+    fn check(limit: &Limit, role: Role) -> Check<'_> {
+        let key = CounterKey::of("d", b"a");
+        Check { key, limit, hits: Hits::Charge(1), role, recorded: &[], lease: None, hold: None }
+    }
+
+    fn judged(allowed: bool) -> CheckOutcome {
+        let report = Report {
+            remaining: 0,
+            beyond: 0,
+            window: 0,
+            reset_after: None,
+            retry_after: None,
+            ban_window_ends_after: None,
+        };
+        Some(Ok(Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }))
+    }
+
+    #[test]
+    fn a_request_that_is_denied_whatever_open_checks_allow_is_denied_before_them() {
+        let [error, local] = [OnStoreError::Error, OnStoreError::Local].map(limit);
+        let refund = |role| Check { hits: Hits::Refund(1), ..check(&error, role) };
+        use StoreErrors::{Final, Open};
+        for (checks, outcomes, errors, is_denied) in [
+            (vec![], vec![], Open, false),
+            (vec![check(&error, Role::Enforce)], vec![None], Final, false),
+            (vec![check(&error, Role::Enforce)], vec![judged(true)], Final, false),
+            (vec![check(&error, Role::Enforce)], vec![judged(false)], Open, true),
+            (vec![check(&error, Role::Shadow)], vec![judged(false)], Open, false),
+            (vec![check(&error, Role::Enforce)], vec![DOWN], Open, true),
+            (vec![check(&local, Role::Enforce)], vec![DOWN], Open, false),
+            (vec![check(&local, Role::Enforce)], vec![DOWN], Final, true),
+            (vec![check(&error, Role::Quota); 2], vec![judged(false), None], Open, false),
+            (
+                vec![check(&error, Role::Quota), refund(Role::Quota)],
+                vec![judged(false), None],
+                Open,
+                true,
+            ),
+        ] {
+            for prior in [Prior::Open, Prior::Denied] {
+                let expected = if is_denied { Prior::Denied } else { prior };
+                let found = prior_of(&checks, &outcomes, prior, errors);
+                assert_eq!(found, expected, "{checks:?} {outcomes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_vote_passes_by_an_allowance_or_in_shadow_mode() {
+        let [error, allow, deny] =
+            [OnStoreError::Error, OnStoreError::Allow, OnStoreError::Deny].map(limit);
+        let vote = |limit| check(limit, Role::Quota);
+        let in_shadow = check(&error, Role::QuotaShadow);
+        for (check, outcome, passes) in [
+            (vote(&error), judged(true), true),
+            (vote(&error), judged(false), false),
+            (vote(&error), None, false),
+            (vote(&error), DOWN, false),
+            (vote(&deny), DOWN, false),
+            (vote(&allow), DOWN, true),
+            (in_shadow, judged(false), true),
+            (in_shadow, DOWN, true),
+            (in_shadow, None, false),
+            (Check { hits: Hits::Refund(1), ..in_shadow }, judged(true), false),
+            (check(&error, Role::Enforce), judged(true), false),
+            (check(&error, Role::Shadow), judged(true), false),
+        ] {
+            assert_eq!(has_passing_vote(&[check], &[outcome]), passes, "{check:?} {outcome:?}");
+        }
+        let [denied, allowed] = [judged(false), judged(true)];
+        assert!(has_passing_vote(&[vote(&error); 2], &[denied, allowed]));
+    }
+
+    #[test]
+    fn this_process_may_decide_what_the_store_failed_to_and_end_what_it_does_not_have() {
+        let [error, local] = [OnStoreError::Error, OnStoreError::Local].map(limit);
+        let [reserve, settle] = [HoldAction::Reserve, HoldAction::Settle]
+            .map(|action| HoldRequest { id: b"r", action, ttl: None });
+        let plain = |limit| check(limit, Role::Enforce);
+        let on_hold = |limit| Check { hold: Some(&settle), hits: Hits::Refund(0), ..plain(limit) };
+        let with = |hold| {
+            let outcome = judged(true).and_then(Result::ok);
+            outcome.map(|outcome| Ok(Outcome { hold, ..outcome }))
+        };
+        for (check, outcome, left, ends) in [
+            (plain(&local), DOWN, true, false),
+            (plain(&error), DOWN, false, false),
+            (plain(&local), judged(true), false, false),
+            (Check { hold: Some(&reserve), ..plain(&local) }, DOWN, true, false),
+            (on_hold(&local), DOWN, false, true),
+            (on_hold(&error), DOWN, false, false),
+            (on_hold(&local), with(HoldEffect::Nothing), false, true),
+            (on_hold(&local), with(HoldEffect::Unknown { cost: 1 }), false, true),
+            (on_hold(&local), with(HoldEffect::Settled), false, false),
+        ] {
+            let outcome = outcome.unwrap();
+            let found = [is_left(&check, &outcome), may_have_local_holds(&check, &outcome)];
+            assert_eq!(found, [left, ends], "{check:?} {outcome:?}");
+            assert_eq!(is_open(&check, &outcome), left || ends);
+        }
+    }
+}
