@@ -144,7 +144,7 @@ pub trait Store: Send + Sync + 'static {
 pub struct Lent {
     /// Report of the counter, with the hits if they fit, else without.
     pub report: Report,
-    /// Receipt of the charge; `None` if the hits do not fit.
+    /// Receipt of the charge; `None` if the hits were not written.
     pub receipt: Option<Receipt>,
 }
 

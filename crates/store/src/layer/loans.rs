@@ -90,7 +90,7 @@ impl<B: Backend> Loans<B> {
         };
         let given = check.limit;
         let limit = given.of_loans();
-        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let check = Check { limit: &limit, role: Role::Enforce, ..*check };
         let lent = self.charge(&check, hits, deadline).await?;
         let Some(receipt) = lent.receipt else {
             let denied = denied_for(given, hits, &lent.report, lease.ttl);
@@ -184,3 +184,6 @@ fn denied_for(limit: &Limit, hits: u32, report: &Report, ttl: Micros) -> Option<
     let time = limit.retry_of_one(hits, retry_after)?;
     (time > Micros::ZERO).then(|| time.min(ttl).min(LONGEST_DENIAL))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use tollgate_core::algorithm::Receipt;
 use tollgate_core::algorithm::judge::Hits;
+use tollgate_core::algorithm::verdict::{Overall, charges};
 
 use super::{LockedRequest, MemoryStore};
 use crate::clock::Clock;
@@ -53,8 +54,8 @@ impl LockedRequest<'_, '_> {
         Ok(undone)
     }
 
-    /// Charges the only counter if it has room. Returns the result, and `true` if the counter
-    /// changed.
+    /// Charges the only counter as the charge mode requires, if it has room. Returns the result, and
+    /// `true` if the counter changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
         let recorded = self.questions.first().map(|question| question.recorded).unwrap_or_default();
@@ -64,11 +65,14 @@ impl LockedRequest<'_, '_> {
         let Hits::Charge(hits) = check.hits else { return Err(StoreError::Refused) };
         let hits = u64::from(hits);
         let lent = limit.allows(state, hits, now).and_then(|allowed| {
-            let receipt = if allowed { Some(limit.charge(state, hits, now)?) } else { None };
-            let (charged, denied) = if allowed { (hits, 0) } else { (0, hits) };
-            let tallied = limit.tally(state, recorded, charged, denied);
+            let overall = if allowed { Overall::Admitted } else { Overall::Denied };
+            let is_charged = !limit.is_ban() && charges(limit.charge_mode(), allowed, overall);
+            let receipt = if is_charged { Some(limit.charge(state, hits, now)?) } else { None };
+            let charged = if is_charged { hits } else { 0 };
+            let denied = if allowed { 0 } else { hits };
+            let tallied = !limit.is_ban() && limit.tally(state, recorded, charged, denied);
             let report = limit.report(state, (!allowed).then_some(hits), now)?;
-            Ok((Lent { report, receipt }, allowed || tallied))
+            Ok((Lent { report, receipt }, is_charged || tallied))
         });
         lent.map_err(|_| StoreError::Unreadable)
     }

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod holds;
+mod lend;
 mod tallies;
 
 use std::sync::Arc;

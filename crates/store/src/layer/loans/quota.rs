@@ -61,7 +61,7 @@ impl<B: Backend> Loans<B> {
         deadline: Instant,
     ) -> Result<QuotaLending, StoreError> {
         let limit = check.limit.of_loans();
-        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..*check };
+        let check = Check { limit: &limit, role: Role::Enforce, ..*check };
         let first = self.charge(&check, wanted, deadline).await?;
         let Some(receipt) = first.receipt else {
             let own = share(first.report.remaining, None).min(wanted.into());
@@ -103,7 +103,7 @@ impl<B: Backend> Loans<B> {
         let mode =
             if check.limit.counts_beyond_limit() { Charge::Always } else { Charge::Admitted };
         let limit = check.limit.charged(mode);
-        let check = Check { limit: &limit, role: Role::Enforce, lease: None, ..check };
+        let check = Check { limit: &limit, role: Role::Enforce, ..check };
         let charged = self.charge(&check, hits, deadline).await?;
         let remaining = u32::try_from(charged.report.remaining).unwrap_or(u32::MAX);
         if mode == Charge::Admitted && charged.receipt.is_none() && remaining > 0 {
