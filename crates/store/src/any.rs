@@ -252,3 +252,6 @@ impl<C: Clock + Clone> Backend for AnyStore<C> {
         with_store!(self, store => store.replicas().await)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -133,3 +133,36 @@ impl ServerReport {
         self.memory_percent().is_some_and(|percent| percent > NEARLY_FULL_PERCENT)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_nearly_full_above_90_percent_of_its_maximum() {
+        let report = |used_bytes, max_bytes| ServerReport {
+            address: "redis:6379".to_owned(),
+            run: String::new(),
+            role: "master".to_owned(),
+            used_bytes,
+            max_bytes,
+            policy: None,
+            evicted_keys: 0,
+            uptime: Duration::ZERO,
+            clock_offset_us: 0,
+            round_trip: Duration::ZERO,
+            replicas: Vec::new(),
+        };
+        for (used, max, percent, is_nearly_full) in [
+            (900, Some(1_000), Some(90), false),
+            (910, Some(1_000), Some(91), true),
+            (u64::MAX, Some(1 << 63), Some(1), false),
+            (10, Some(0), None, false),
+            (10, None, None, false),
+        ] {
+            let report = report(used, max);
+            let found = (report.memory_percent(), report.is_nearly_full());
+            assert_eq!(found, (percent, is_nearly_full), "{used} of {max:?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 mod expiry;
 mod holds;
 mod lend;
+mod shards;
 mod tallies;
 
 use std::sync::Arc;

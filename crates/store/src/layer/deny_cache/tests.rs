@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod answers;
 mod errors;
 
 use tollgate_core::algorithm::Charge;

@@ -19,7 +19,7 @@ fn a_refund_without_a_reply_invalidates_a_cached_denial() {
 }
 
 /// A store that is down.
-struct DownStore;
+pub(super) struct DownStore;
 
 impl Store for DownStore {
     async fn decide(&self, checks: &[Check<'_>], _: Prior, _: Instant) -> Outcomes {

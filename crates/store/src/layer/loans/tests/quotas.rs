@@ -65,6 +65,17 @@ async fn a_proxy_has_its_share_and_the_rest_of_the_charge_comes_back() {
 }
 
 #[tokio::test]
+async fn hits_that_do_not_fit_are_not_charged_for_a_proxy_whatever_the_charge_mode() {
+    let bench = bench();
+    let limit = hourly(1_000).charged(Charge::Always);
+    bench.charge(&limit, 950).await;
+    assert_eq!(hits(bench.lend_quota(&limit, 100, |left| left).await), Some(50));
+    let refund = Check { hits: Hits::Refund(1), ..check(&limit) };
+    bench.store.decide(&[refund], Prior::Open, clock::instant()).await;
+    assert_eq!(bench.left(&limit).await, 1);
+}
+
+#[tokio::test]
 async fn a_proxy_is_told_the_end_of_the_shortest_window() {
     let bench = bench();
     let shorter = Window::new(900, Micros::from_secs(60)).unwrap();
