@@ -17,15 +17,6 @@ struct Pieces {
     last: Box<[u8]>,
 }
 
-/// Compares the texts only.
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for Pattern {}
-
 impl Pattern {
     pub(super) fn new(text: &str) -> Self {
         let mut parts: Vec<&[u8]> = text.split('*').map(str::as_bytes).collect();

@@ -1,6 +1,8 @@
 //! Tests of the module as a whole.
 
+mod counters;
 mod dialect;
+mod differences;
 mod examples;
 mod hashed;
 mod holds;

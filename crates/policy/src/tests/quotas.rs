@@ -135,6 +135,20 @@ fn the_pairs_of_a_bucket_are_ordered_by_the_rules() {
     assert_eq!(order("d=2"), None);
 }
 
+#[test]
+fn a_bucket_has_at_most_sixteen_pairs() {
+    let keys: Vec<String> = (10..27).map(|number| format!("k{number}")).collect();
+    let open: String = keys.iter().map(|key| format!("{{key: {key}, descriptors: [")).collect();
+    let text = format!("domain: d\ndescriptors: [{open}{}]\n", "]}".repeat(keys.len()));
+    let policies = policies(&text);
+    let pairs: Vec<Entry<'_>> =
+        keys.iter().map(|key| Entry { key: key.as_bytes(), value: b"1" }).collect();
+    let policy = policies.find("d").unwrap();
+    let found = |count| policy.bucket_entries(&pairs[..count]);
+    assert_eq!(found(16).as_deref(), Some(&pairs[..16]));
+    assert_eq!([found(17), found(0)], [None, None]);
+}
+
 proptest! {
     /// A bucket is limited by the rule that the descriptor in its order matches, so both have one
     /// counter.

@@ -132,6 +132,8 @@ fn what_cannot_be_matched_whole_is_refused() {
     }
     let unread = get("/", &[("x-unread", &longer)]);
     assert_eq!(mapped(&set, &unread).unwrap(), ["remote_address=198.51.100.9"]);
+    let most = vec![("a", "b"); MAX_HEADERS];
+    assert_eq!(mapped(&set, &get("/", &most)).unwrap(), ["remote_address=198.51.100.9"]);
     let many = vec![("a", "b"); MAX_HEADERS + 1];
     assert_eq!(mapped(&set, &get("/", &many)), Err(Unmappable::TooManyHeaders));
     assert_eq!(mapped(&set, &get("/a/..%2flogin", &[])), Err(Unmappable::Ambiguous));
