@@ -259,8 +259,7 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
     let endpoint = Endpoint::from_shared(uri)?;
     // `http` reads `:99999` as no port, and would connect to that of the scheme.
     let authority = endpoint.uri().authority();
-    if authority.is_some_and(|host| host.port().is_none() && !host.as_str().ends_with(host.host()))
-    {
+    if authority.is_some_and(|authority| authority.port().is_none() && !is_host(authority)) {
         return Err("the port must be a number from 1 to 65535".into());
     }
     let endpoint = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
@@ -275,11 +274,16 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
 fn with_port(address: &str) -> String {
     let authority = address.parse::<http::uri::Authority>();
     match authority {
-        Ok(host) if host.as_str().ends_with(host.host()) => {
+        Ok(authority) if is_host(&authority) => {
             format!("{address}:{DEFAULT_PORT}")
         }
         Ok(_) | Err(_) => address.to_owned(),
     }
+}
+
+/// Returns `true` if nothing follows the host.
+fn is_host(authority: &http::uri::Authority) -> bool {
+    authority.as_str().rsplit('@').next() == Some(authority.host())
 }
 
 /// Returns the root cause of an error, since tonic's own message has no detail.
@@ -309,6 +313,9 @@ mod tests {
             ("localhost", "localhost:8081"),
             ("[::1]", "[::1]:8081"),
             ("10.0.0.1:80", "10.0.0.1:80"),
+            ("0:8080", "0:8080"),
+            ("user@a", "user@a:8081"),
+            (":8081", ":8081"),
             ("http://a", "http://a"),
         ] {
             assert_eq!(with_port(address), wanted);
@@ -317,7 +324,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_is_none_is_refused() {
-        for address in ["localhost:99999", "[::1]:", "http://localhost:99999"] {
+        for address in ["localhost:99999", "9:99999", "[::1]:", "http://localhost:99999"] {
             let error = RateLimitClient::connect(address, None).await.map(drop).unwrap_err();
             assert_eq!(
                 error.to_string(),

@@ -53,7 +53,7 @@ fn an_access_log_shows_who_would_be_denied_most() {
     );
     assert!(
         err.contains(&format!(
-            "warning: 1 invalid line skipped; first error: {log}:6:24: no JSON: EOF"
+            "warning: 1 invalid line skipped; first error: {log}:6:24: not valid JSON: EOF"
         )),
         "{err}"
     );
@@ -170,7 +170,8 @@ fn a_log_without_a_readable_line_is_an_error() {
     let (code, _, err) = run(&["replay", "--policy", &policy, "--access-log", &log, "--map", &map]);
     assert_eq!(code, 2);
     assert!(
-        err.contains("no valid line; first error: ") && err.contains("access.jsonl:1:6: no JSON: "),
+        err.contains("no valid line; first error: ")
+            && err.contains("access.jsonl:1:6: not valid JSON: "),
         "{err}"
     );
     assert!(err.contains("`escape=json`"), "{err}");

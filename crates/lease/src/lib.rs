@@ -142,7 +142,7 @@ pub trait Store: Send + Sync + 'static {
 /// Result of leasing hits.
 #[derive(Clone, Debug)]
 pub struct Lent {
-    /// Report of the counter, with the hits if they fit, else without.
+    /// Report of the counter, with the hits if they were written, else without.
     pub report: Report,
     /// Receipt of the charge; `None` if the hits were not written.
     pub receipt: Option<Receipt>,

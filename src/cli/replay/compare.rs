@@ -54,7 +54,11 @@ pub(super) async fn decide_all(
     }
     if let Some(error) = skipped.first {
         if comparison.is_empty() {
-            return Err(format!("no valid line; first error: {error}").into());
+            return Err(format!(
+                "no valid line; first error: {error}\neach line of an access log is a JSON object: \
+                 nginx writes it with `escape=json`, Envoy with `json_format`"
+            )
+            .into());
         }
         print_stderr(format_args!(
             "warning: {} skipped; first error: {error}",

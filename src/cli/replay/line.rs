@@ -44,9 +44,7 @@ pub(super) enum LineOf<'l> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     /// The line is no JSON.
-    #[error(
-        "no JSON: {0}; each line is a JSON object, as nginx writes with `escape=json` and Envoy with `json_format`"
-    )]
+    #[error("not valid JSON: {0}")]
     NoJson(#[from] serde_json::Error),
     #[error("{0}")]
     Log(#[from] LogLineError),

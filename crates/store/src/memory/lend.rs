@@ -54,8 +54,8 @@ impl LockedRequest<'_, '_> {
         Ok(undone)
     }
 
-    /// Charges the only counter as the charge mode requires, if it has room. Returns the result, and
-    /// `true` if the counter changed.
+    /// Charges the only counter as the charge mode requires, if it has room. Returns the result,
+    /// and `true` if the counter changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
         let recorded = self.questions.first().map(|question| question.recorded).unwrap_or_default();
