@@ -63,3 +63,66 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_refused_beyond_a_bound_and_begins_again_after_it_is_awaited() {
+        let background = Background::default();
+        let end = CancellationToken::new();
+        let done = Arc::new(AtomicUsize::new(0));
+        let spawn = || {
+            let end = end.clone();
+            let done = Arc::clone(&done);
+            background.spawn(async move {
+                end.cancelled().await;
+                done.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        assert!((0..MAX_PENDING).all(|_| spawn()));
+        assert!(!spawn());
+        end.cancel();
+        background.settled().await;
+        assert_eq!(done.load(Ordering::Relaxed), MAX_PENDING);
+        assert!(spawn());
+        background.settled().await;
+        assert_eq!(done.load(Ordering::Relaxed), MAX_PENDING + 1);
+    }
+
+    /// Returns the last result of a call, and how often it was made in which time: until it has
+    /// failed in this way so many times.
+    async fn calls(fails: usize, error: StoreError) -> (Result<(), StoreError>, usize, Duration) {
+        let begun = instant();
+        let count = AtomicUsize::new(0);
+        let call = || {
+            let number = count.fetch_add(1, Ordering::Relaxed);
+            async move { if number < fails { Err(error) } else { Ok(()) } }
+        };
+        let called = until_sent(begun.checked_add(Duration::from_secs(1)).unwrap(), call).await;
+        let time = instant().saturating_duration_since(begun);
+        (called, count.into_inner(), time)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_calls_that_were_not_sent_are_made_again_and_until_the_deadline() {
+        let at_once = Duration::ZERO;
+        assert_eq!(calls(0, StoreError::Unavailable).await, (Ok(()), 1, at_once));
+        for error in [StoreError::Late, StoreError::Lost, StoreError::Refused] {
+            assert_eq!(calls(9, error).await, (Err(error), 1, at_once));
+        }
+        let (called, count, time) = calls(3, StoreError::Unavailable).await;
+        assert_eq!((called, count), (Ok(()), 4));
+        assert!((FIRST_WAIT * 3..LONGEST_WAIT * 3).contains(&time), "{time:?}");
+        let (called, count, time) = calls(usize::MAX, StoreError::Unavailable).await;
+        assert_eq!(called, Err(StoreError::Unavailable));
+        assert!(count > 4 && time < Duration::from_secs(1), "{count} calls in {time:?}");
+        assert!(time + LONGEST_WAIT >= Duration::from_secs(1), "{time:?}");
+    }
+}

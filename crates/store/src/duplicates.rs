@@ -71,6 +71,13 @@ pub(super) fn are_alone(checks: &[Check<'_>]) -> Few<bool> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_core::algorithm::fixed_window::FixedWindow;
+    use tollgate_core::algorithm::judge::Hits;
+    use tollgate_core::algorithm::quota::Window;
+    use tollgate_core::algorithm::time::Micros;
+    use tollgate_core::algorithm::verdict::Role;
+    use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+
     use super::*;
 
     #[test]
@@ -92,5 +99,29 @@ mod tests {
                 (0..count).map(|n| if n % 7 == 0 { n } else { n % 7 }).collect::<Vec<_>>()
             );
         }
+    }
+
+    #[test]
+    fn a_check_is_alone_unless_another_has_its_key() {
+        let window = Window::new(1, Micros::from_secs(60)).unwrap();
+        let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
+        let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
+        let check = |name: &'static str| Check {
+            key: CounterKey::of("d", name.as_bytes()),
+            limit: &limit,
+            hits: Hits::Charge(1),
+            role: Role::Enforce,
+            recorded: &[],
+            lease: None,
+            hold: None,
+        };
+        let alone = |names: &[&'static str]| {
+            let checks: Vec<_> = names.iter().map(|name| check(name)).collect();
+            are_alone(&checks).to_vec()
+        };
+        assert!(alone(&[]).is_empty());
+        assert_eq!(alone(&["a"]), [true]);
+        assert_eq!(alone(&["a", "a"]), [false, false]);
+        assert_eq!(alone(&["a", "b", "a", "c"]), [false, true, false, true]);
     }
 }

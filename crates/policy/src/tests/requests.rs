@@ -64,6 +64,9 @@ fn a_request_has_the_descriptors_that_match_and_have_values() {
     let mapping = set.mapping("shop").unwrap();
     assert_eq!((mapping.domain(), mapping.undecided()), ("shop", IfUndecided::Deny));
     assert!(set.mapping("other").is_none() && mapping.reads_metadata());
+    let text = SHOP
+        .replace("{ metadata: [envoy.filters.http.jwt_authn, claims, sub] }", "{ header: user }");
+    assert!(!policies(&text).mapping("shop").unwrap().reads_metadata());
 
     assert_eq!(mapped(&set, &get("/x", &[])).unwrap(), ["remote_address=198.51.100.9"]);
     let claims = serde_json::json!({ "envoy.filters.http.jwt_authn": { "claims": { "sub": 42 } } });

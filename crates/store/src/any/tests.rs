@@ -141,6 +141,7 @@ async fn a_store_at_a_location_is_that_of_its_servers() {
     assert_eq!(any.state(), BackendState::NotConnected(None));
     let ServerList::Listed(servers) = any.servers() else { panic!("no servers") };
     assert_eq!(servers.len(), 1);
+    assert!(any.clear().await.is_err());
     let slow = located(RedisOptions {
         per_second: Some(Box::new(redis("redis+unix:///no/other.sock"))),
         ..redis("redis+unix:///no/socket/redis.sock")

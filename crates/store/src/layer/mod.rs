@@ -94,3 +94,6 @@ impl<B: Backend> Store for Layered<B> {
         self.leases.amend(check, amendment, deadline)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 mod amended;
+mod ended;
 
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::hold::HoldEffect;

@@ -18,7 +18,7 @@ use crate::clock::ManualClock;
 use crate::memory::{Bounds, MemoryStore};
 use crate::{Store, clock};
 
-type SharedMemory = Arc<MemoryStore<Arc<ManualClock>>>;
+type LendingMemory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 const SECOND: u64 = 1_000_000;
 /// The beginning of an hour.
@@ -28,8 +28,8 @@ const LEASE: Lease = Lease { hits: 100, ttl: Micros::from_secs(10) };
 
 /// A store that lends.
 struct LoansFixture {
-    loans: Loans<SharedMemory>,
-    store: SharedMemory,
+    loans: Loans<LendingMemory>,
+    store: LendingMemory,
     clock: Arc<ManualClock>,
     metrics: Arc<StoreMetrics>,
 }

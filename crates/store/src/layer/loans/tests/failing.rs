@@ -1,40 +1,8 @@
 //! Stores that fail.
 
-use tollgate_core::algorithm::amend::Amended;
-
 use super::*;
+use crate::layer::tests::FailingStore;
 use crate::servers::ServerList;
-use crate::{Lender, Outcomes};
-
-/// A store that fails with this error.
-#[derive(Clone)]
-struct FailingStore(StoreError);
-
-impl Store for FailingStore {
-    async fn decide(&self, checks: &[Check<'_>], _: Prior, _: Instant) -> Outcomes {
-        checks.iter().map(|_| Err(self.0)).collect()
-    }
-
-    async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
-        Err(self.0)
-    }
-}
-
-impl Lender for FailingStore {
-    async fn lend(&self, _: &Check<'_>, _: Instant) -> Result<Lent, StoreError> {
-        Err(self.0)
-    }
-
-    async fn take_back(&self, _: &Check<'_>, _: Receipt, _: Instant) -> Result<(), StoreError> {
-        Err(self.0)
-    }
-}
-
-impl Backend for FailingStore {
-    fn is_shared(&self) -> bool {
-        true
-    }
-}
 
 fn failing(error: StoreError) -> (Loans<FailingStore>, Arc<StoreMetrics>) {
     let metrics = Arc::<StoreMetrics>::default();

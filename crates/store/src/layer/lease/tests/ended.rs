@@ -1,0 +1,34 @@
+//! Blocks whose windows have ended.
+#![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
+
+use tollgate_core::algorithm::fixed_window::FixedWindow;
+
+use super::*;
+use crate::layer::tests::FailingStore;
+
+#[tokio::test(start_paused = true)]
+async fn hits_that_count_no_more_are_not_lost_and_not_returned() {
+    let window = Window::new(1_000, Micros::from_secs(60)).unwrap();
+    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
+    let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
+    let metrics = Arc::<StoreMetrics>::default();
+    let leases = Leases::new(FailingStore(StoreError::Refused), Arc::clone(&metrics));
+    let check = Check {
+        key: CounterKey::of("d", b"a counter of some rule"),
+        limit: &limit,
+        hits: Hits::Charge(8),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    };
+    let owned = OwnedCheck::of(&check);
+    let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
+    let block = || Block::new(&limit, receipt, instant()..instant(), LONG);
+    let ended = block();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    for (block, hits, lost) in [(ended, 8, 0), (block(), 0, 0), (block(), 8, 8)] {
+        leases.table.give_back(&owned, &block, hits).await;
+        assert_eq!(metrics.leases.lost.get(), lost);
+    }
+}
