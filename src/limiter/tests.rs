@@ -1,9 +1,11 @@
+mod buckets;
 mod candidates;
 mod holds;
 mod modes;
 mod peek;
 mod recording;
 mod statistics;
+mod times;
 
 use std::sync::Arc;
 
@@ -103,6 +105,27 @@ impl LimiterFixture {
         inputs: &[DescriptorInput<'_>],
         only_peeks: bool,
     ) -> Result<String, Undecided> {
+        self.read(domain, inputs, only_peeks, |decision| {
+            let mut text = if decision.is_over_limit() { "OVER:" } else { "OK:" }.to_owned();
+            for status in decision.statuses() {
+                text.push_str(&match status.remaining() {
+                    _ if status.is_over_limit() => " OVER".to_owned(),
+                    Some(remaining) => format!(" {remaining}"),
+                    None => " -".to_owned(),
+                });
+            }
+            text
+        })
+    }
+
+    /// Decides as [`run`](Self::run) does, and reads the decision.
+    fn read<T>(
+        &self,
+        domain: &str,
+        inputs: &[DescriptorInput<'_>],
+        only_peeks: bool,
+        read: impl FnOnce(&Decision<'_>) -> T,
+    ) -> Result<T, Undecided> {
         let descriptors = inputs.iter().map(|input| {
             let entries =
                 input.entries.split(',').filter(|entry| !entry.is_empty()).map(entry).collect();
@@ -121,16 +144,7 @@ impl LimiterFixture {
         let std::task::Poll::Ready(decision) = decision.as_mut().poll(&mut context) else {
             panic!("the memory store answers at once");
         };
-        let decision = decision?;
-        let mut text = if decision.is_over_limit() { "OVER:".to_owned() } else { "OK:".to_owned() };
-        for status in decision.statuses() {
-            text.push_str(&match status.remaining() {
-                _ if status.is_over_limit() => " OVER".to_owned(),
-                Some(remaining) => format!(" {remaining}"),
-                None => " -".to_owned(),
-            });
-        }
-        Ok(text)
+        Ok(read(&decision?))
     }
 
     fn decide(&self, inputs: &[DescriptorInput<'_>]) -> String {

@@ -99,3 +99,15 @@ fn a_commit_that_fails_in_the_store_is_ok_and_counted() {
     let both = [charge("tenant=a,tollgate.commit=r", 40), charge("tenant=a,tollgate.settle=r", 1)];
     assert!(full().decide(&both).starts_with("OK:"));
 }
+
+#[test]
+fn without_holds_or_by_a_refused_id_a_reserve_is_a_plain_charge_and_a_commit_changes_nothing() {
+    let bench = bench(RULES);
+    let refused = "x".repeat(129);
+    for (entries, id) in [("plain=a", "r"), ("tenant=a", refused.as_str())] {
+        let reserve = format!("{entries},tollgate.reserve={id}");
+        assert_eq!(bench.decide(&[charge(&reserve, 40)]), "OK: 60", "{entries}");
+        let commit = format!("{entries},tollgate.commit={id}");
+        assert_eq!(bench.decide(&[charge(&commit, 10)]), "OK: 60", "{entries}");
+    }
+}

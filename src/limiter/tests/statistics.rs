@@ -158,6 +158,23 @@ fn a_rule_keeps_its_counts_when_the_policy_changes() {
     assert!(text(&bench).contains("rate_limit.d.a.total_hits: 2\n"), "{}", text(&bench));
 }
 
+/// Hits that were charged beyond the limit before it was charged for admitted hits only.
+#[test]
+fn a_denial_that_is_not_charged_is_over_the_limit_whatever_was_charged_before() {
+    let rules = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n";
+    let bench = counted(rules, false, 10);
+    bench.decide(&[hits("a", Hits::Charge(12))]);
+    let rules = rules.replace("10}", "10, charge: admitted}");
+    bench.in_force.install(load(&format!("domain: d\ndescriptors:\n{rules}")));
+    let before = text(&bench);
+    assert_eq!(bench.decide(&[hits("a", Hits::Charge(5))]), "OVER: OVER");
+    let over = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("rate_limit.d.a.over_limit: "));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    assert_eq!(over(&text(&bench)) - over(&before), 5, "{}", text(&bench));
+}
+
 #[test]
 fn where_statistics_are_off_a_request_makes_no_series() {
     let bench = bench(
