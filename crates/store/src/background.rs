@@ -98,31 +98,38 @@ mod tests {
 
     /// Returns the last result of a call, and how often it was made in which time: until it has
     /// failed in this way so many times.
-    async fn calls(fails: usize, error: StoreError) -> (Result<(), StoreError>, usize, Duration) {
+    async fn calls(
+        fails: usize,
+        error: StoreError,
+        until: Duration,
+    ) -> (Result<(), StoreError>, usize, Duration) {
         let begun = instant();
         let count = AtomicUsize::new(0);
         let call = || {
             let number = count.fetch_add(1, Ordering::Relaxed);
             async move { if number < fails { Err(error) } else { Ok(()) } }
         };
-        let called = until_sent(begun.checked_add(Duration::from_secs(1)).unwrap(), call).await;
+        let called = until_sent(begun.checked_add(until).unwrap(), call).await;
         let time = instant().saturating_duration_since(begun);
         (called, count.into_inner(), time)
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_calls_that_were_not_sent_are_made_again_and_until_the_deadline() {
-        let at_once = Duration::ZERO;
-        assert_eq!(calls(0, StoreError::Unavailable).await, (Ok(()), 1, at_once));
+        let [at_once, second] = [0, 1].map(Duration::from_secs);
+        let down = StoreError::Unavailable;
+        assert_eq!(calls(0, down, second).await, (Ok(()), 1, at_once));
         for error in [StoreError::Late, StoreError::Lost, StoreError::Refused] {
-            assert_eq!(calls(9, error).await, (Err(error), 1, at_once));
+            assert_eq!(calls(9, error, second).await, (Err(error), 1, at_once));
         }
-        let (called, count, time) = calls(3, StoreError::Unavailable).await;
+        let (called, count, time) = calls(3, down, second).await;
         assert_eq!((called, count), (Ok(()), 4));
         assert!((FIRST_WAIT * 3..LONGEST_WAIT * 3).contains(&time), "{time:?}");
-        let (called, count, time) = calls(usize::MAX, StoreError::Unavailable).await;
-        assert_eq!(called, Err(StoreError::Unavailable));
-        assert!(count > 4 && time < Duration::from_secs(1), "{count} calls in {time:?}");
-        assert!(time + LONGEST_WAIT >= Duration::from_secs(1), "{time:?}");
+        let (called, count, time) = calls(usize::MAX, down, second).await;
+        assert_eq!(called, Err(down));
+        assert!(count > 4 && time < second, "{count} calls in {time:?}");
+        assert!(time + LONGEST_WAIT >= second, "{time:?}");
+        let first = Backoff::new(FIRST_WAIT, LONGEST_WAIT).next(1.0);
+        assert_eq!(calls(9, down, first).await, (Err(down), 1, at_once), "none at the deadline");
     }
 }

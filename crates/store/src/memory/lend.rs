@@ -54,7 +54,7 @@ impl LockedRequest<'_, '_> {
         Ok(undone)
     }
 
-    /// Charges the only counter as the charge mode requires, if it has room. Returns the result,
+    /// Charges the only counter as its charge mode requires, if it has room. Returns the result,
     /// and `true` if the counter changed.
     fn lend(&mut self, check: &Check<'_>) -> Result<(Lent, bool), StoreError> {
         let has_room = self.questions.iter().all(|question| question.counter.is_some());
