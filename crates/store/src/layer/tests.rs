@@ -18,7 +18,7 @@ use crate::fallback::OwnShare;
 use crate::memory::{Bounds, MemoryStore};
 use crate::{CertainDenials, Lender, Lent};
 
-type ManualMemory = Arc<MemoryStore<Arc<ManualClock>>>;
+type MemoryBelow = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store that fails with this error.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl Backend for FailingStore {
     }
 }
 
-fn memory() -> ManualMemory {
+fn memory() -> MemoryBelow {
     let clock = Arc::new(ManualClock::default());
     clock.set(Timestamp::from_micros(1_780_000_000_123_456));
     Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock))

@@ -76,7 +76,7 @@ async fn hits_that_do_not_fit_are_not_charged_for_a_proxy_whatever_the_charge_mo
 }
 
 #[tokio::test]
-async fn a_proxy_is_told_the_end_of_the_shortest_window() {
+async fn the_end_of_the_shortest_window_is_in_the_answer() {
     let bench = bench();
     let shorter = Window::new(900, Micros::from_secs(60)).unwrap();
     let limit = fixed(vec![window(1_000), shorter], Charge::Admitted);
