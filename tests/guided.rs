@@ -117,8 +117,9 @@ fn with_other_version(text: &str) -> String {
     let mut is_own = false;
     let mut lines = Vec::new();
     for line in text.lines() {
-        let is_version = is_own && line == own;
-        lines.push(if is_version { "version = \"0.0.0\"" } else { line });
+        let is_version = is_own && line == own || line.contains("{ path = ");
+        let other = line.replace(&own, "version = \"0.0.0\"");
+        lines.push(if is_version { other } else { line.to_owned() });
         is_own = line == "[workspace.package]" || line.starts_with("name = \"tollgate");
     }
     assert_ne!(lines.join("\n"), text.trim_end());
