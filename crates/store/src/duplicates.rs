@@ -71,14 +71,10 @@ pub(super) fn are_alone(checks: &[Check<'_>]) -> Few<bool> {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::algorithm::fixed_window::FixedWindow;
-    use tollgate_core::algorithm::judge::Hits;
-    use tollgate_core::algorithm::quota::Window;
-    use tollgate_core::algorithm::time::Micros;
-    use tollgate_core::algorithm::verdict::Role;
-    use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+    use tollgate_core::algorithm::{Charge, OnStoreError};
 
     use super::*;
+    use crate::tests::{check, fixed};
 
     #[test]
     fn the_first_of_each_key_is_found_among_few_and_many() {
@@ -103,20 +99,9 @@ mod tests {
 
     #[test]
     fn a_check_is_alone_unless_another_has_its_key() {
-        let window = Window::new(1, Micros::from_secs(60)).unwrap();
-        let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
-        let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
-        let check = |name: &'static str| Check {
-            key: CounterKey::of("d", name.as_bytes()),
-            limit: &limit,
-            hits: Hits::Charge(1),
-            role: Role::Enforce,
-            recorded: &[],
-            lease: None,
-            hold: None,
-        };
+        let limit = fixed(&[(1, 60)], Charge::Admitted, OnStoreError::Error);
         let alone = |names: &[&'static str]| {
-            let checks: Vec<_> = names.iter().map(|name| check(name)).collect();
+            let checks: Vec<_> = names.iter().map(|name| check(name.as_bytes(), &limit)).collect();
             are_alone(&checks).to_vec()
         };
         assert!(alone(&[]).is_empty());

@@ -33,6 +33,8 @@ pub mod redis;
 pub mod replicas;
 pub mod scan;
 pub mod servers;
+#[cfg(test)]
+mod tests;
 
 pub use tollgate_lease::{
     CertainDenials, Check, Lender, Lent, Outcomes, Store, StoreError, error_behind,

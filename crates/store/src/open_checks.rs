@@ -93,27 +93,23 @@ pub(super) fn all_of(judged: CheckOutcomes) -> Outcomes {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::algorithm::fixed_window::FixedWindow;
     use tollgate_core::algorithm::hold::{HoldAction, HoldRequest};
     use tollgate_core::algorithm::judge::JudgedBy;
-    use tollgate_core::algorithm::quota::{Report, Window};
-    use tollgate_core::algorithm::time::Micros;
-    use tollgate_core::algorithm::{Algorithm, Charge, Limit};
-    use tollgate_core::descriptor::CounterKey;
+    use tollgate_core::algorithm::quota::Report;
+
+    use tollgate_core::algorithm::{Charge, Limit};
 
     use super::*;
+    use crate::tests::{self, fixed};
 
     const DOWN: CheckOutcome = Some(Err(StoreError::Unavailable));
 
     fn limit(on_store_error: OnStoreError) -> Limit {
-        let window = Window::new(4, Micros::from_secs(60)).unwrap();
-        let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
-        Limit::new(algorithm, Charge::Admitted, on_store_error).unwrap()
+        fixed(&[(4, 60)], Charge::Admitted, on_store_error)
     }
 
     fn check(limit: &Limit, role: Role) -> Check<'_> {
-        let key = CounterKey::of("d", b"a");
-        Check { key, limit, hits: Hits::Charge(1), role, recorded: &[], lease: None, hold: None }
+        Check { role, ..tests::check(b"a", limit) }
     }
 
     fn judged(allowed: bool) -> CheckOutcome {

@@ -1,21 +1,16 @@
-use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::hold::{Hold, HoldAction, HoldRequest, OnSettle};
 use tollgate_core::algorithm::judge::Hits;
-use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::share::Share;
 use tollgate_core::algorithm::time::Micros;
-use tollgate_core::algorithm::verdict::Role;
-use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use tollgate_core::algorithm::{Charge, Limit, OnStoreError};
 
 use super::*;
 use crate::clock::instant;
 use crate::fallback::OwnShare;
-use crate::memory::Bounds;
 use crate::redis::RedisUrl;
+use crate::tests::{self, NOW, SteppedMemory, fixed, memory_at};
 
 type Any = AnyStore<Arc<ManualClock>>;
-
-const NOW: Timestamp = Timestamp::from_micros(1_780_000_000_123_456);
 
 fn redis(url: &str) -> RedisOptions {
     RedisOptions::at(RedisUrl::parse(url).unwrap().unwrap())
@@ -25,29 +20,17 @@ fn located(options: RedisOptions) -> StoreLocation {
     StoreLocation::Redis(Box::new(options))
 }
 
-fn memory() -> Arc<MemoryStore<Arc<ManualClock>>> {
-    let clock = Arc::new(ManualClock::default());
-    clock.set(NOW);
-    Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock))
+fn memory() -> SteppedMemory {
+    memory_at(NOW).0
 }
 
 fn limit() -> Limit {
-    let window = Window::new(100, Micros::from_secs(3_600)).unwrap();
-    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
     let hold = Hold { ttl: Micros::from_secs(600), on_settle: OnSettle::Release };
-    Limit::new(algorithm, Charge::Admitted, OnStoreError::Local).unwrap().with_hold(hold)
+    fixed(&[(100, 3_600)], Charge::Admitted, OnStoreError::Local).with_hold(hold)
 }
 
 fn check<'a>(limit: &'a Limit, recorded: &'a [Vec<u8>]) -> Check<'a> {
-    Check {
-        key: CounterKey::of("d", b"a counter of some rule"),
-        limit,
-        hits: Hits::Charge(1),
-        role: Role::Enforce,
-        recorded,
-        lease: None,
-        hold: None,
-    }
+    Check { recorded, ..tests::check(b"a counter of some rule", limit) }
 }
 
 #[test]

@@ -2,22 +2,19 @@
 
 use std::num::NonZeroU32;
 
-use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::hold::{Hold, OnSettle};
-use tollgate_core::algorithm::quota::{Report, Window};
-use tollgate_core::algorithm::time::{Micros, Timestamp};
-use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
-use tollgate_core::descriptor::CounterKey;
+use tollgate_core::algorithm::quota::Report;
+use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::{Charge, OnStoreError};
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::memory::Bounds;
 use crate::open_checks::CheckOutcome;
+use crate::tests::{NOW, SteppedMemory, check, fixed, memory_at};
 
 /// A process that decides alone, by half of each limit.
 struct FallbackFixture {
     fallback: Fallback,
-    memory: Arc<MemoryStore<Arc<ManualClock>>>,
+    memory: SteppedMemory,
     share: Arc<OwnShare>,
     metrics: Arc<StoreMetrics>,
 }
@@ -27,10 +24,7 @@ fn half() -> Share {
 }
 
 fn bench() -> FallbackFixture {
-    let clock = Arc::new(ManualClock::default());
-    clock.set(Timestamp::from_micros(1_780_000_000_123_456));
-    let memory = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
-    let memory = Arc::new(memory);
+    let (memory, _) = memory_at(NOW);
     let share = OwnShare::new(half());
     let metrics = Arc::<StoreMetrics>::default();
     let fallback = Fallback::new(Arc::clone(&memory), Arc::clone(&share), Arc::clone(&metrics));
@@ -38,9 +32,7 @@ fn bench() -> FallbackFixture {
 }
 
 fn limit(amount: u32, charge: Charge, on_store_error: OnStoreError) -> Limit {
-    let window = Window::new(amount, Micros::from_secs(3_600)).unwrap();
-    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
-    Limit::new(algorithm, charge, on_store_error).unwrap()
+    fixed(&[(amount, 3_600)], charge, on_store_error)
 }
 
 fn local(amount: u32) -> Limit {
@@ -50,18 +42,6 @@ fn local(amount: u32) -> Limit {
 fn holding(amount: u32) -> Limit {
     let hold = Hold { ttl: Micros::from_secs(600), on_settle: OnSettle::Release };
     local(amount).with_hold(hold)
-}
-
-fn check<'a>(name: &'a [u8], limit: &'a Limit) -> Check<'a> {
-    Check {
-        key: CounterKey::of("d", name),
-        limit,
-        hits: Hits::Charge(1),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    }
 }
 
 /// Returns the store's outcome of a check.

@@ -2,23 +2,18 @@
 
 use std::time::Duration;
 
-use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::judge::{Hits, JudgedBy};
 use tollgate_core::algorithm::lease::Lease;
-use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::share::Share;
-use tollgate_core::algorithm::time::{Micros, Timestamp};
-use tollgate_core::algorithm::verdict::Role;
-use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
+use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::{Charge, Limit, OnStoreError, Receipt};
 use tollgate_core::descriptor::CounterKey;
 
 use super::*;
-use crate::clock::{ManualClock, instant};
+use crate::clock::instant;
 use crate::fallback::OwnShare;
-use crate::memory::{Bounds, MemoryStore};
+use crate::tests::{self, NOW, SteppedMemory, fixed, memory_at};
 use crate::{CertainDenials, Lender, Lent};
-
-type MemoryBelow = Arc<MemoryStore<Arc<ManualClock>>>;
 
 /// A store that fails with this error.
 #[derive(Clone)]
@@ -54,10 +49,8 @@ impl Backend for FailingStore {
     }
 }
 
-fn memory() -> MemoryBelow {
-    let clock = Arc::new(ManualClock::default());
-    clock.set(Timestamp::from_micros(1_780_000_000_123_456));
-    Arc::new(MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock))
+fn memory() -> SteppedMemory {
+    memory_at(NOW).0
 }
 
 /// Returns a fallback that admits all hits of a limit.
@@ -71,21 +64,12 @@ fn denials() -> Option<Arc<DenialTable>> {
 }
 
 fn limit(amount: u32) -> Limit {
-    let window = Window::new(amount, Micros::from_secs(86_400)).unwrap();
-    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window]).unwrap());
-    Limit::new(algorithm, Charge::Admitted, OnStoreError::Local).unwrap()
+    fixed(&[(amount, 86_400)], Charge::Admitted, OnStoreError::Local)
 }
 
 fn check(limit: &Limit) -> Check<'_> {
-    Check {
-        key: CounterKey::of("d", b"a counter of some rule"),
-        limit,
-        hits: Hits::Charge(1),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: Some(Lease { hits: 100, ttl: Micros::from_secs(3_600) }),
-        hold: None,
-    }
+    let lease = Some(Lease { hits: 100, ttl: Micros::from_secs(3_600) });
+    Check { lease, ..tests::check(b"a counter of some rule", limit) }
 }
 
 /// Decides a request as often as keys are worth a block after, and returns the last source.

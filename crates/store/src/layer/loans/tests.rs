@@ -11,14 +11,11 @@ use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
 use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
-use tollgate_core::descriptor::CounterKey;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::memory::{Bounds, MemoryStore};
+use crate::tests::{self, SteppedMemory, memory_at};
 use crate::{Store, clock};
-
-type LendingMemory = Arc<MemoryStore<Arc<ManualClock>>>;
 
 const SECOND: u64 = 1_000_000;
 /// The beginning of an hour.
@@ -28,17 +25,14 @@ const LEASE: Lease = Lease { hits: 100, ttl: Micros::from_secs(10) };
 
 /// A store that lends.
 struct LoansFixture {
-    loans: Loans<LendingMemory>,
-    store: LendingMemory,
+    loans: Loans<SteppedMemory>,
+    store: SteppedMemory,
     clock: Arc<ManualClock>,
     metrics: Arc<StoreMetrics>,
 }
 
 fn bench() -> LoansFixture {
-    let clock = Arc::new(ManualClock::default());
-    clock.set(Timestamp::from_micros(START));
-    let bounds = Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 };
-    let store = Arc::new(MemoryStore::new(bounds, Arc::clone(&clock)));
+    let (store, clock) = memory_at(Timestamp::from_micros(START));
     let metrics = Arc::<StoreMetrics>::default();
     let loans = Loans::new(Arc::clone(&store), Arc::clone(&metrics));
     LoansFixture { loans, store, clock, metrics }
@@ -70,15 +64,7 @@ fn sliding(amount: u32) -> Limit {
 }
 
 fn check(limit: &Limit) -> Check<'_> {
-    Check {
-        key: CounterKey::of("d", b"a counter of some rule"),
-        limit,
-        hits: Hits::Charge(1),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    }
+    tests::check(b"a counter of some rule", limit)
 }
 
 impl LoansFixture {

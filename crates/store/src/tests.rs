@@ -1,0 +1,50 @@
+//! Limits, checks and stores that several tests use.
+
+use std::sync::Arc;
+
+use tollgate_core::algorithm::fixed_window::FixedWindow;
+use tollgate_core::algorithm::judge::Hits;
+use tollgate_core::algorithm::quota::Window;
+use tollgate_core::algorithm::time::{Micros, Timestamp};
+use tollgate_core::algorithm::verdict::Role;
+use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use tollgate_core::descriptor::CounterKey;
+
+use crate::Check;
+use crate::clock::ManualClock;
+use crate::memory::{Bounds, MemoryStore};
+
+/// A store whose clock stands still unless it is set.
+pub(crate) type SteppedMemory = Arc<MemoryStore<Arc<ManualClock>>>;
+
+/// An instant in no special place of its window.
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_780_000_000_123_456);
+
+/// Returns an empty store of 1 MiB at an instant.
+pub(crate) fn memory_at(now: Timestamp) -> (SteppedMemory, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::default());
+    clock.set(now);
+    let bounds = Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 };
+    (Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))), clock)
+}
+
+/// Returns a limit of fixed windows, by their amounts and seconds.
+pub(crate) fn fixed(windows: &[(u32, u64)], charge: Charge, on_error: OnStoreError) -> Limit {
+    let windows =
+        windows.iter().map(|(amount, length)| Window::new(*amount, Micros::from_secs(*length)));
+    let windows = FixedWindow::new(windows.collect::<Result<_, _>>().unwrap()).unwrap();
+    Limit::new(Algorithm::FixedWindow(windows), charge, on_error).unwrap()
+}
+
+/// Returns a charge of one hit.
+pub(crate) fn check<'a>(name: &'a [u8], limit: &'a Limit) -> Check<'a> {
+    Check {
+        key: CounterKey::of("d", name),
+        limit,
+        hits: Hits::Charge(1),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    }
+}
