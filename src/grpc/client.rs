@@ -14,6 +14,7 @@ use super::proto::hold::hold_service_client::HoldServiceClient;
 use super::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
+use crate::http_client::port_of;
 use crate::tls::{ClientTlsError, ServerVerifier, read_pem};
 
 /// Port of addresses without one.
@@ -257,11 +258,7 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
         None => format!("http://{address}"),
     };
     let endpoint = Endpoint::from_shared(uri)?;
-    // `http` reads `:99999` as no port, and would connect to that of the scheme.
-    let authority = endpoint.uri().authority();
-    if authority.is_some_and(|authority| authority.port().is_none() && !is_host(authority)) {
-        return Err("the port must be a number from 1 to 65535".into());
-    }
+    endpoint.uri().authority().map(port_of).transpose()?;
     let endpoint = endpoint.connect_timeout(CALL_TIMEOUT).timeout(CALL_TIMEOUT);
     let endpoint = match tls {
         Some(tls) => tls.on(endpoint)?,
@@ -274,16 +271,11 @@ async fn channel(address: &str, tls: Option<&ClientTls>) -> Result<Channel, AnyE
 fn with_port(address: &str) -> String {
     let authority = address.parse::<http::uri::Authority>();
     match authority {
-        Ok(authority) if is_host(&authority) => {
+        Ok(authority) if port_of(&authority) == Ok(None) => {
             format!("{address}:{DEFAULT_PORT}")
         }
         Ok(_) | Err(_) => address.to_owned(),
     }
-}
-
-/// Returns `true` if nothing follows the host.
-fn is_host(authority: &http::uri::Authority) -> bool {
-    authority.as_str().rsplit('@').next() == Some(authority.host())
 }
 
 /// Returns the root cause of an error, since tonic's own message has no detail.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::response::Parts;
+use http::uri::Authority;
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Collected, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -39,6 +40,9 @@ pub enum NoHttpOrigin {
     /// No host.
     #[error("the URL has no host")]
     Host,
+    /// The host is followed by text that is no port.
+    #[error("the port must be a number from 1 to 65535")]
+    Port,
 }
 
 /// The reason why there is no response.
@@ -63,11 +67,24 @@ pub struct HttpConnection {
     requests: SendRequest<Full<Bytes>>,
 }
 
+/// Returns the port of an authority; `None` if it has a host alone.
+///
+/// # Errors
+/// The host is followed by text that is no port. `http` reads `:99999` as none, and so as the port
+/// of the scheme.
+pub fn port_of(authority: &Authority) -> Result<Option<u16>, NoHttpOrigin> {
+    let is_host = authority.as_str().rsplit('@').next() == Some(authority.host());
+    match authority.port_u16() {
+        None if !is_host => Err(NoHttpOrigin::Port),
+        port => Ok(port),
+    }
+}
+
 impl HttpOrigin {
     /// Returns the server of a URL.
     ///
     /// # Errors
-    /// The URL has another scheme, or no host.
+    /// The URL has another scheme, no host, or a port that is none.
     pub fn of(url: &Uri) -> Result<Self, NoHttpOrigin> {
         let (is_tls, port) = match url.scheme_str() {
             Some("http") => (false, 80),
@@ -76,7 +93,7 @@ impl HttpOrigin {
         };
         let authority = url.authority().ok_or(NoHttpOrigin::Host)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        Ok(Self { host, port: authority.port_u16().unwrap_or(port), is_tls })
+        Ok(Self { host, port: port_of(authority)?.unwrap_or(port), is_tls })
     }
 
     /// Opens a connection, with TLS if `tls` is set.
@@ -142,5 +159,25 @@ impl HttpConnection {
         let (head, body) = self.requests.send_request(request).await?.into_parts();
         let body = Limited::new(body, max_body).collect().await.map_err(HttpClientError::Body);
         Ok((head, body.map(Collected::to_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_port_of_its_scheme_or_its_own() {
+        let port = |url: &'static str| HttpOrigin::of(&Uri::from_static(url)).map(|one| one.port);
+        for (url, expected) in [
+            ("http://a/", Ok(80)),
+            ("https://user@[::1]", Ok(443)),
+            ("http://0:8080", Ok(8080)),
+            ("http://127.0.0.1:99999", Err(NoHttpOrigin::Port)),
+            ("http://9:99999", Err(NoHttpOrigin::Port)),
+            ("http://a:", Err(NoHttpOrigin::Port)),
+        ] {
+            assert_eq!(port(url), expected, "{url}");
+        }
     }
 }

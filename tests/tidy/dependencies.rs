@@ -175,7 +175,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that uses protobuf.
     Row {
         place: "grpc",
-        modules: "algorithm descriptor limiter printable receipts store::Store store::backend store::clock store::layer http2 telemetry",
+        modules: "algorithm descriptor http_client limiter printable receipts store::Store store::backend store::clock store::layer http2 telemetry",
         crates: "async http http_body_util prost prost_reflect prost_types serde serde_json smallvec std::sync \
                   std::time::Instant thiserror tonic tonic_health tonic_reflection",
     },

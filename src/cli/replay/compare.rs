@@ -12,12 +12,19 @@ use crate::policy::PolicySet;
 use crate::printable::counted;
 use crate::scenario::dry_run::DryRun;
 
-/// Lines that could not be decided.
+/// Lines that were not decided, for one reason.
 #[derive(Default)]
 struct SkippedLines {
     lines: u64,
-    /// Position of the first of them, and the error.
+    /// The first of them: its position, with its error if it has one.
     first: Option<String>,
+}
+
+impl SkippedLines {
+    fn add(&mut self, line: impl FnOnce() -> String) {
+        self.lines += 1;
+        self.first.get_or_insert_with(line);
+    }
 }
 
 /// Decides all lines, and prints warnings. In an access log, lines that are not requests are
@@ -32,27 +39,22 @@ pub(super) async fn decide_all(
     second: Option<&DryRun>,
 ) -> Result<Comparison, CommandError> {
     let mut comparison = Comparison::default();
-    let mut skipped = SkippedLines::default();
-    let mut without_request = 0u64;
-    let mut first_without = None;
+    let mut invalid = SkippedLines::default();
+    let mut without_request = SkippedLines::default();
     while let Some(line) = lines.next()? {
         match decide(line, format, first, second, &mut comparison).await {
             Ok(true) => {}
-            Ok(false) => {
-                without_request += 1;
-                first_without.get_or_insert_with(|| lines.position());
-            }
+            Ok(false) => without_request.add(|| lines.position()),
             Err(error) => {
                 let error = error.at(&lines.position());
                 if matches!(format, Format::Trace) {
                     return Err(error.into());
                 }
-                skipped.lines += 1;
-                skipped.first.get_or_insert(error);
+                invalid.add(|| error);
             }
         }
     }
-    if let Some(error) = skipped.first {
+    if let Some(error) = invalid.first {
         if comparison.is_empty() {
             return Err(format!(
                 "no valid line; first error: {error}\neach line of an access log is a JSON object: \
@@ -62,13 +64,13 @@ pub(super) async fn decide_all(
         }
         print_stderr(format_args!(
             "warning: {} skipped; first error: {error}",
-            counted(skipped.lines, "invalid line")
+            counted(invalid.lines, "invalid line")
         ));
     }
-    if let Some(first) = first_without {
+    if let Some(first) = without_request.first {
         let skipped = format!(
             "{} skipped, the first {first}: the domain or a field of each descriptor is missing",
-            counted(without_request, "line")
+            counted(without_request.lines, "line")
         );
         if comparison.is_empty() {
             return Err(format!(
