@@ -110,6 +110,7 @@ const ALONE: InFlight = InFlight { connections: 1, streams: 1 };
 const MANY: InFlight = InFlight { connections: 16, streams: 16 };
 const MOST: InFlight = InFlight { connections: 16, streams: 64 };
 const ALONE_EACH: InFlight = InFlight { connections: 1_000, streams: 1 };
+const ALONE_EACH_OF_MANY: InFlight = InFlight { connections: 10_000, streams: 1 };
 
 const fn case(name: &'static str, place: Place, targets: &'static [(Figure, f64)]) -> Case {
     let subject = Server::Tollgate(place, Usual);
@@ -145,6 +146,7 @@ pub(crate) const CASES: &[Case] = &[
     Case { in_flight: ALONE, ..case("memory-alone", Memory, &[(Median, 0.9)]) },
     Case { in_flight: MANY, ..case("memory-256", Memory, &[]) },
     Case { in_flight: ALONE_EACH, ..case("memory-1000-connections", Memory, &[]) },
+    Case { in_flight: ALONE_EACH_OF_MANY, ..case("memory-10000-connections", Memory, &[]) },
     Case { in_flight: MOST, ..case("memory-1024", Memory, &[]) },
     Case { descriptors: RECORD, ..case("record", Memory, &[]) },
     Case {

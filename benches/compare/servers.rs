@@ -54,8 +54,14 @@ impl Running {
     pub(crate) fn tollgate(policy: Policy, store: &Store, flags: &[&str]) -> Self {
         let policies = Policies::of(&policy.text(true));
         let url = store.url();
-        // Generous: the machine is saturated, and calls that time out are not measured.
-        let usual = ["--store", &url, "--store-timeout", "5s", "--memory-max", "4GiB"];
+        // Generous: the machine is saturated, and calls that time out or are refused are not
+        // measured.
+        let generous = [
+            ["--store-timeout", "5s"],
+            ["--memory-max", "4GiB"],
+            ["--client-memory-max", "1GiB"],
+        ];
+        let usual = [&["--store", &url], generous.as_flattened()].concat();
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {
             tollgate.wait_for_message("store connected");

@@ -1,10 +1,13 @@
 //! One thread of a load.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
 
 use super::connection::{Connection, Done};
 use super::requests::Requests;
@@ -12,11 +15,13 @@ use super::{Answers, Clock, Pace, Phase};
 
 /// Maximum wait between two checks of the phase.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Maximum calls in flight per connection at a steady rate; servers accept about 1,000. Later calls
-/// wait, and the wait counts as latency.
-const MOST_UNDER_WAY: usize = 500;
+/// Maximum calls in flight per connection at a steady rate, of the 256 that tollgate accepts. Later
+/// calls wait, and the wait counts as latency.
+const MOST_UNDER_WAY: usize = 200;
 /// Read buffer size in bytes.
 const BUFFER: usize = 1 << 16;
+/// Maximum number of events of one wait.
+const EVENTS: usize = 1_024;
 
 pub(super) struct Caller {
     pub(super) connections: usize,
@@ -46,14 +51,22 @@ struct Due {
     message: Vec<u8>,
 }
 
+/// Events of the connections, by their indices.
+struct Events {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
 impl Caller {
-    /// Runs the thread until the load is over.
+    /// Runs the thread until the load is over. `opening` is dropped once its connections are open.
     ///
     /// # Panics
     /// Panics if the server closes a connection, since the measurement is void then.
-    pub(super) fn run(self) -> Answers {
+    pub(super) fn run(self, opening: Sender<()>) -> Answers {
         let open = |_| Connection::open(self.service).expect("the server takes connections");
         let mut connections: Vec<Connection> = (0..self.connections).map(open).collect();
+        let mut events = Events::of(&connections).expect("the kernel reports events");
+        drop(opening);
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (self.number as u64 + 1);
         let mut due =
             Due { begun: Instant::now(), sent: 0, turn: 0, random: seed, message: Vec::new() };
@@ -72,7 +85,7 @@ impl Caller {
             if all_answered && (phase == Phase::Over || self.each_once.is_some()) {
                 return answers;
             }
-            for number in ready(&connections, wait) {
+            for number in events.wait(wait) {
                 let count = |done: Done| match phase {
                     Phase::Counting => answers.count_one(&done),
                     Phase::WarmingUp | Phase::Over => answers.others += 1,
@@ -134,21 +147,34 @@ impl Caller {
     }
 }
 
-/// Waits until a connection is readable or writable, for at most `wait`. Returns the indices of the
-/// readable ones.
-fn ready(connections: &[Connection], wait: Duration) -> Vec<usize> {
-    let events = |connection: &Connection| {
-        if connection.wants_to_write() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
-    };
-    let mut polled: Vec<_> =
-        connections.iter().map(|one| PollFd::new(&one.stream, events(one))).collect();
-    let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-    // An interrupted poll needs no handling: the next one reports the same events.
-    let _ = poll(&mut polled, Some(&wait));
-    let is_readable = |(number, fd): (usize, &PollFd<'_>)| {
-        fd.revents().intersects(!PollFlags::OUT).then_some(number)
-    };
-    polled.iter().enumerate().filter_map(is_readable).collect()
+impl Events {
+    /// Events are reported once for each change, so a connection must be read to its end.
+    fn of(connections: &[Connection]) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        for (number, connection) in connections.iter().enumerate() {
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, &connection.stream, data, flags)?;
+        }
+        Ok(Self { epoll, events: Vec::with_capacity(EVENTS) })
+    }
+
+    /// Waits until a connection is readable or writable, for at most `wait`. Returns the indices
+    /// of the readable ones.
+    fn wait(&mut self, wait: Duration) -> impl Iterator<Item = usize> {
+        let wait =
+            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        // An interrupted wait needs no handling: the next one reports the same events.
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&wait));
+        let is_readable = |event: &epoll::Event| {
+            let flags = event.flags;
+            flags.intersects(!epoll::EventFlags::OUT)
+        };
+        self.events.drain(..).filter(is_readable).map(|event| {
+            let data = event.data;
+            data.u64() as usize
+        })
+    }
 }
 
 impl Due {

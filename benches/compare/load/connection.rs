@@ -90,7 +90,7 @@ impl Connection {
         self.under_way.len()
     }
 
-    pub(super) fn wants_to_write(&self) -> bool {
+    fn wants_to_write(&self) -> bool {
         self.sent < self.to_send.len()
     }
 

@@ -17,8 +17,8 @@ mod histogram;
 mod requests;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -116,8 +116,8 @@ impl Load {
         Answers { time: begun.elapsed(), ..all(callers) }
     }
 
-    /// Starts the threads. Half of the cores are left to the servers, so that the load generator is
-    /// rarely the bottleneck.
+    /// Starts the threads, and returns once their connections are open. Half of the cores are left
+    /// to the servers, so that the load generator is rarely the bottleneck.
     fn start(
         &self,
         pace: Pace,
@@ -126,6 +126,7 @@ impl Load {
     ) -> Vec<JoinHandle<Answers>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / 2).clamp(1, self.in_flight.connections);
+        let (opening, opened) = mpsc::channel();
         let caller = |number: usize| Caller {
             connections: (self.in_flight.connections + threads - 1 - number) / threads,
             streams: self.in_flight.streams,
@@ -140,7 +141,17 @@ impl Load {
             each_once,
             clock: clock.clone(),
         };
-        (0..threads).map(caller).map(|caller| std::thread::spawn(move || caller.run())).collect()
+        let callers = (0..threads)
+            .map(caller)
+            .map(|caller| {
+                let opening = opening.clone();
+                std::thread::spawn(move || caller.run(opening))
+            })
+            .collect();
+        drop(opening);
+        // Ends once all senders are dropped.
+        opened.iter().for_each(drop);
+        callers
     }
 }
 

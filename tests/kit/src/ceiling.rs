@@ -28,7 +28,7 @@ use tollgate::settings::Endpoint;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// Maximum concurrent streams per connection, as in tollgate.
+/// Maximum concurrent streams per connection: more than a load sends.
 const STREAMS: u32 = 1024;
 
 struct Constant;
