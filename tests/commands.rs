@@ -70,6 +70,18 @@ fn hit_prints_the_decision_as_text() {
 }
 
 #[test]
+fn hit_says_that_hits_beyond_the_rate_remain_of_a_burst() {
+    let rule = "rate_limit: { algorithm: gcra, unit: day, requests_per_unit: 5, burst: 7 }";
+    let policies =
+        Policies::of(&format!("domain: test\ndescriptors:\n  - key: user\n    {rule}\n"));
+    let service = Tollgate::serve(policies.path());
+    let text = stdout(&hit(&service, &[]));
+    assert!(text.contains("OK, 6 remaining of a burst, 5 per day, resets in "), "{text}");
+    let text = stdout(&hit(&service, &[]));
+    assert!(text.contains("OK, 5 of 5 per day remaining, resets in "), "{text}");
+}
+
+#[test]
 fn check_exits_0_for_policies_that_work() {
     let policies = Policies::of(&daily("user", 5));
     let ended = output(["check".as_ref(), policies.path().as_os_str()]);

@@ -79,7 +79,7 @@ async fn a_first_policy_passes_check_and_test_is_served_and_never_replaces_a_fil
     let again = init("test", "4/day");
     assert_eq!(again.status.code(), Some(2));
     let error = String::from_utf8(again.stderr).unwrap();
-    assert!(error.contains("test.yaml exists; nothing is written"), "{error}");
+    assert!(error.contains("test.yaml exists; nothing is written\nAdd the rule"), "{error}");
     assert_eq!(std::fs::read_to_string(directory.join("test.yaml")).unwrap(), before);
     assert_eq!(init("other", "5/second").status.code(), Some(0), "another file is none of these");
 

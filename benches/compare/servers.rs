@@ -56,11 +56,8 @@ impl Running {
         let url = store.url();
         // Generous: the machine is saturated, and calls that time out or are refused are not
         // measured.
-        let generous = [
-            ["--store-timeout", "5s"],
-            ["--memory-max", "4GiB"],
-            ["--client-memory-max", "1GiB"],
-        ];
+        let generous =
+            [["--store-timeout", "5s"], ["--memory-max", "4GiB"], ["--client-memory-max", "1GiB"]];
         let usual = [&["--store", &url], generous.as_flattened()].concat();
         let mut tollgate = Tollgate::serve_with(policies.path(), &[&usual, flags].concat());
         if !matches!(store, Store::Memory) {

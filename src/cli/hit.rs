@@ -226,10 +226,14 @@ impl Hit {
             (false, Some(seconds)) => format!(", resets in {}", seconds_text(seconds)),
             (false, None) => String::new(),
         };
+        let has_burst = status.limit_remaining > limit.requests_per_unit;
         let limit = limit_text(limit);
         // A denial reports 0 remaining hits, even if some remain that are too few for the request.
         if is_over && hits > 1 {
             format!("{code}, too few of {limit} remaining for {hits} hits{details}")
+        } else if has_burst {
+            let remaining = status.limit_remaining;
+            format!("{code}, {remaining} remaining of a burst, {limit}{details}")
         } else {
             format!("{code}, {} of {limit} remaining{details}", status.limit_remaining)
         }

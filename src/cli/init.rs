@@ -248,7 +248,10 @@ impl FirstFiles {
     fn write(&self, directory: &Path) -> Result<(), CommandError> {
         for Source { name, .. } in [&self.policy, &self.test] {
             if Path::new(name).symlink_metadata().is_ok() {
-                return Err(format!("{name} exists; nothing is written").into());
+                return Err(format!(
+                    "{name} exists; nothing is written\nAdd the rule to this file, or choose another --domain or DIRECTORY."
+                )
+                .into());
             }
         }
         std::fs::create_dir_all(directory)

@@ -11,7 +11,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::proto::hold::hold_service_client::HoldServiceClient;
-use super::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
+use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use crate::http_client::port_of;
@@ -37,6 +37,8 @@ pub struct RateLimitClient {
 pub enum HoldMessage {
     /// Reserves hits.
     Reserve(ReserveRequest),
+    /// Gives a hold a new TTL.
+    Extend(ExtendRequest),
     /// Ends a hold with its cost.
     Commit(CommitRequest),
     /// Ends a hold.
@@ -237,6 +239,7 @@ impl RateLimitClient {
     ) -> Result<RateLimitResponse, ClientError> {
         let response = match request {
             HoldMessage::Reserve(request) => self.holds.reserve(within(request, deadline)).await,
+            HoldMessage::Extend(request) => self.holds.extend(within(request, deadline)).await,
             HoldMessage::Commit(request) => self.holds.commit(within(request, deadline)).await,
             HoldMessage::Cancel(request) => self.holds.cancel(within(request, deadline)).await,
         };

@@ -259,6 +259,17 @@ fn an_unreachable_service_is_reported() {
     }
 }
 
+#[test]
+fn another_port_of_the_service_is_reported_as_one() {
+    let service = Tollgate::serve(Policies::of(&daily("user", 1)).path());
+    for port in [service.http, service.grpc] {
+        let output = run(&["top", "--admin", &port.to_string()]);
+        assert_eq!(output.status.code(), Some(2));
+        let advice = "; is this the admin port (6070 by default)?";
+        assert!(error(&output).contains(advice), "{}", error(&output));
+    }
+}
+
 fn run(arguments: &[&str]) -> Output {
     output(arguments)
 }

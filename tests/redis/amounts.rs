@@ -7,8 +7,8 @@
 //!
 //! `TOLLGATE_RANDOM_SEED` selects other random writes, `TOLLGATE_RANDOM_CASES` more of them.
 
-use tollgate::algorithm::Receipt;
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::{Charge, Receipt};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
@@ -248,7 +248,7 @@ impl Bench {
     }
 
     async fn try_lend(&self, key: &str, hits: u32) -> Option<Receipt> {
-        self.sides.lend(AT, &format!("{key}=a"), hits).await.unwrap()
+        self.sides.lend(AT, &format!("{key}=a"), hits, Charge::Admitted).await.unwrap()
     }
 
     async fn lend(&self, key: &str, hits: u32) -> Receipt {

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use tokio::task::JoinSet;
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::lease::lease_answer::Answer;
@@ -38,7 +39,7 @@ async fn a_return_counts_once_and_in_time() {
     let second = 1_000_000;
     for key in algorithms {
         let descriptor = format!("{key}=a");
-        let charged = sides.lend(AT, &descriptor, 100).await.unwrap().unwrap();
+        let charged = sides.lend(AT, &descriptor, 100, Charge::Admitted).await.unwrap().unwrap();
         let usable_for = tollgate::algorithm::time::Micros::from_secs(30);
         let back = |hits, number: u8| LoanReturn {
             unused: tollgate::algorithm::Receipt { hits, ..charged },

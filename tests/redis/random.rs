@@ -6,9 +6,9 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use tollgate::algorithm::Receipt;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
+use tollgate::algorithm::{Charge, Receipt};
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
@@ -48,7 +48,7 @@ pub(super) enum Operation {
     /// An amendment of a descriptor's counter.
     Amend(String, Amendment),
     /// Hits charged to that counter in advance.
-    Lend(String, u32),
+    Lend(String, u32, Charge),
     /// Take-back of hits of one such charge.
     TakeBack(usize, u64),
     /// The tallies of a descriptor's counter.
@@ -95,8 +95,10 @@ fn memory_redis_and_a_cluster_decide_alike_when_amounts_change() {
 #[test]
 fn memory_redis_and_a_cluster_decide_alike_when_hits_of_grants_and_resets_return() {
     let keys = || select(vec!["k0=a", "k1=a"]);
-    let lends = (keys(), 1u32..5)
-        .prop_map(|(descriptor, hits)| Operation::Lend(descriptor.to_owned(), hits));
+    // Loans, and hits that a proxy has admitted, whether they fit or not.
+    let modes = select(vec![Charge::Admitted, Charge::Always]);
+    let lends = (keys(), 1u32..5, modes)
+        .prop_map(|(descriptor, hits, mode)| Operation::Lend(descriptor.to_owned(), hits, mode));
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let amendments =
@@ -196,9 +198,11 @@ async fn run(urls: &[String], case: &Case) -> Result<(), String> {
             Operation::Amend(descriptor, amendment) => {
                 sides.amend(now, descriptor, *amendment).await.map(drop)
             }
-            Operation::Lend(descriptor, hits) => {
-                let lends = sides.lend(now, descriptor, *hits).await;
-                lends.map(|receipt| lent.extend(receipt.map(|receipt| (descriptor, receipt))))
+            Operation::Lend(descriptor, hits, mode) => {
+                let receipt = sides.lend(now, descriptor, *hits, *mode).await;
+                let receipt = receipt.map_err(|error| format!("request {number} {error}"))?;
+                lent.extend(receipt.map(|receipt| (descriptor, receipt)));
+                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
             }
             Operation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
             Operation::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),

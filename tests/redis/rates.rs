@@ -1,6 +1,7 @@
 //! Rates whose amount changes, and rates whose numbers a double does not hold exactly: memory,
 //! one server and a Cluster agree, and no hits are forgotten.
 
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::quota::MAX_HITS;
 use tollgate::algorithm::time::{Micros, Timestamp};
@@ -49,9 +50,9 @@ async fn a_write_with_a_hundredth_of_the_amount_loses_no_hit() {
     for key in ["gcra", "bucket"] {
         let descriptor = format!("{key}=");
         sides.install(&low);
-        let lent = sides.lend(START, &descriptor, 50).await.unwrap().unwrap();
+        let lent = sides.lend(START, &descriptor, 50, Charge::Admitted).await.unwrap().unwrap();
         sides.install(&high);
-        assert!(sides.lend(START, &descriptor, 9_950).await.unwrap().is_some());
+        assert!(sides.lend(START, &descriptor, 9_950, Charge::Admitted).await.unwrap().is_some());
         assert_eq!(used(&sides, START, key).await, 10_000);
         // The block of the previous amount is returned, and so is a hit that a replica refunds
         // before its reload.
@@ -61,8 +62,15 @@ async fn a_write_with_a_hundredth_of_the_amount_loses_no_hit() {
         assert_eq!(used(&sides, START, key).await, 9_949, "{key}, by the lower amount");
         sides.install(&high);
         assert_eq!(used(&sides, START, key).await, 9_949, "{key}");
-        assert_eq!(sides.lend(START, &descriptor, 52).await.unwrap(), None, "{key}: 51 are left");
-        assert!(sides.lend(START, &descriptor, 51).await.unwrap().is_some(), "{key}");
+        assert_eq!(
+            sides.lend(START, &descriptor, 52, Charge::Admitted).await.unwrap(),
+            None,
+            "{key}: 51 are left"
+        );
+        assert!(
+            sides.lend(START, &descriptor, 51, Charge::Admitted).await.unwrap().is_some(),
+            "{key}"
+        );
     }
 }
 
@@ -101,7 +109,7 @@ async fn a_refund_under_another_amount_leaves_a_hold_its_hits() {
 async fn the_reported_time_after_a_change_of_the_amount_admits() {
     let (sides, _redis, _cluster) = sides("rates:").await;
     sides.install(&hourly(3_600));
-    assert!(sides.lend(START, "gcra=", 3_600).await.unwrap().is_some());
+    assert!(sides.lend(START, "gcra=", 3_600, Charge::Admitted).await.unwrap().is_some());
     sides.install(&hourly(360));
     let retry_after = async |after: u64| {
         let answer =

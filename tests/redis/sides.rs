@@ -183,32 +183,33 @@ impl Sides {
         &self.limiters[self.limiters.len() - 1].1
     }
 
-    /// Charges the counter of a descriptor in advance, on all sides. Returns the receipt.
+    /// Charges the counter of a descriptor in advance, on all sides, by a charge mode. Returns the
+    /// receipt.
     pub(super) async fn lend(
         &self,
         at: u64,
         descriptor: &str,
         hits: u32,
+        mode: Charge,
     ) -> Result<Option<Receipt>, String> {
         self.clock.set(Timestamp::from_micros(at));
         let calls = self
             .limiters
             .iter()
-            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), None));
+            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), mode, None));
         let mut answers = join_all(calls).await;
         if answers.iter().all(|lent| *lent == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        Err(format!("at {at}: {hits} hits of {descriptor} in advance: {answers:#?}"))
+        Err(format!("at {at}: {hits} hits of {descriptor} in advance, {mode:?}: {answers:#?}"))
     }
 
     /// Takes back a charge of [`Self::lend`].
     pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
-        let calls = self
-            .limiters
-            .iter()
-            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Peek(0), Some(receipt)));
+        let calls = self.limiters.iter().map(|(_, limiter)| {
+            lend(limiter, descriptor, Hits::Peek(0), Charge::Admitted, Some(receipt))
+        });
         join_all(calls).await;
     }
 
@@ -263,6 +264,7 @@ async fn lend(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,
     hits: Hits,
+    mode: Charge,
     back: Option<Receipt>,
 ) -> Option<Receipt> {
     let snapshot = limiter.snapshot();
@@ -275,7 +277,7 @@ async fn lend(
     if limit.is_ban() {
         return None;
     }
-    let limit = &limit.charged(Charge::Admitted);
+    let limit = &limit.charged(mode);
     let check =
         Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
     let deadline = Instant::now() + TEST_TIMEOUT;

@@ -267,6 +267,14 @@ mod tests {
     }
 
     #[test]
+    fn no_number_of_takes_closes_a_block() {
+        let (block, sent) = block(0, 100);
+        block.state.store(((MAX_LEFT - 1) << LEFT_BITS) | MAX_LEFT, Ordering::Relaxed);
+        assert!(block.take(0, sent));
+        assert_eq!((block.takes(), block.close()), (u32::MAX - 1, MAX_LEFT));
+    }
+
+    #[test]
     fn the_next_is_wanted_before_it_is_empty_or_over() {
         let (few, sent) = block(0, 100);
         assert!(!few.is_running_out(sent));

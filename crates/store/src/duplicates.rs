@@ -98,6 +98,16 @@ mod tests {
     }
 
     #[test]
+    fn many_keys_are_compared_in_linear_time() {
+        let names: Vec<String> = (0..200_000).map(|number| format!("key {number:06}")).collect();
+        let keys: Vec<_> = names.iter().map(|name| CounterKey::of("d", name.as_bytes())).collect();
+        let begun = std::time::Instant::now();
+        assert!(firsts(keys.iter().map(Some)).into_iter().eq(0..keys.len()));
+        // In pairs, they are compared 20,000,000,000 times.
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+
+    #[test]
     fn a_check_is_alone_unless_another_has_its_key() {
         let limit = fixed(&[(1, 60)], Charge::Admitted, OnStoreError::Error);
         let alone = |names: &[&'static str]| {

@@ -1,8 +1,8 @@
 //! The hits of a call over time: all of them, and what is left once they are lowered.
 //!
 //! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
-//! return by a cancel. A permit ends with its TTL at the latest. Hits that were charged before
-//! another limit denied the request are taken back.
+//! return by a cancel. A permit ends with its TTL, which an extension begins anew, at the latest.
+//! Hits that were charged before another limit denied the request are taken back.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +16,15 @@ pub(crate) const TAKE_BACK: u64 = 2_500_000;
 /// Charges to a draining counter after which a charge can be lowered exactly: the service keeps the
 /// level of the bucket before so many charges.
 const EXACT_CHARGES: usize = 128;
+
+/// Times from which the TTL of a hold runs.
+#[derive(Clone, Copy, Debug)]
+struct TtlBegin {
+    /// Earliest time.
+    from: u64,
+    /// Latest time.
+    by: u64,
+}
 
 /// The hits of a call, over time.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +99,14 @@ impl<'a> TimedCharge<'a> {
     }
 
     /// Lowers it by a call that ends its hold in some way.
-    fn end(&mut self, end: &'a ObservedCall, by: HoldEnd, model: &CounterModel, skew: u64) {
+    /// Its TTL then began at `begun` or later.
+    fn end(
+        &mut self,
+        (end, by): (&'a ObservedCall, HoldEnd),
+        model: &CounterModel,
+        begun: u64,
+        skew: u64,
+    ) {
         let reserved = self.call.hits;
         let keeps = model.hold.is_some_and(|hold| hold.settle_keeps);
         let cost = match by {
@@ -102,7 +118,7 @@ impl<'a> TimedCharge<'a> {
         self.ended_by = Some(end);
         self.lowered_from = end.begin;
         self.lowered = CountedHits { least: cost.min(self.hits.least), most: cost };
-        let until = model.hold.map_or(u64::MAX, |hold| self.call.begin.saturating_add(hold.ttl));
+        let until = model.hold.map_or(u64::MAX, |hold| begun.saturating_add(hold.ttl));
         let has_hold = self.call.remaining().is_some() && end.end.saturating_add(skew) < until;
         if has_hold && end.remaining().is_some() {
             self.lowered_by = end.end;
@@ -125,6 +141,24 @@ impl<'a> TimedCharge<'a> {
     }
 }
 
+impl TtlBegin {
+    /// Returns those of a reserve.
+    fn of(reserve: &ObservedCall) -> Self {
+        Self { from: reserve.begin, by: reserve.charged_by() }
+    }
+
+    /// Begins it anew by an extension, the first one after those so far. If the hold may have ended
+    /// by then, at another counter it may not have: that suffices for an answer without an error.
+    fn extend(&mut self, extension: &ObservedCall, model: &CounterModel, skew: u64) {
+        let until = model.hold.map_or(u64::MAX, |hold| self.from.saturating_add(hold.ttl));
+        // An extension without a status was perhaps answered without the store.
+        if extension.remaining().is_some() && extension.end.saturating_add(skew) < until {
+            self.from = self.from.max(extension.begin);
+        }
+        self.by = self.by.max(extension.charged_by());
+    }
+}
+
 /// Returns the charges of the calls to one counter, also of those that were denied.
 pub(crate) fn charges_of<'a>(
     model: &CounterModel,
@@ -132,20 +166,30 @@ pub(crate) fn charges_of<'a>(
     skew: u64,
 ) -> Vec<TimedCharge<'a>> {
     let mut ends = BTreeMap::<usize, (&ObservedCall, HoldEnd)>::new();
+    let mut extensions = BTreeMap::<usize, Vec<&ObservedCall>>::new();
     for call in calls {
-        if let CallAction::End { hold, by } = call.action {
-            ends.entry(hold).or_insert((call, by));
+        match call.action {
+            CallAction::End { hold, by } => {
+                ends.entry(hold).or_insert((call, by));
+            }
+            CallAction::Extend { hold } => extensions.entry(hold).or_default().push(call),
+            CallAction::Charge | CallAction::Reserve { .. } => {}
         }
     }
-    let charging = calls.iter().filter(|call| call.action.ended_hold().is_none());
+    let charging = calls.iter().filter(|call| call.action.is_charge());
     let mut charges: Vec<TimedCharge<'a>> = charging.map(TimedCharge::of).collect();
     let is_draining =
         model.bounds.iter().any(|bound| matches!(bound, CounterBound::Draining { .. }));
     let times = is_draining.then(|| ChargeTimes::of(&charges));
     for charge in &mut charges {
-        let end = charge.call.action.reserved_hold().and_then(|hold| ends.get(&hold));
-        if let Some((end, by)) = end {
-            charge.end(end, *by, model, skew);
+        let hold = charge.call.action.hold();
+        let extended = hold.and_then(|hold| extensions.get(&hold));
+        let mut ttl = TtlBegin::of(charge.call);
+        for extension in extended.into_iter().flatten() {
+            ttl.extend(extension, model, skew);
+        }
+        if let Some((end, by)) = hold.and_then(|hold| ends.get(&hold)) {
+            charge.end((end, *by), model, ttl.from, skew);
             let between = times.as_ref().map(|times| times.between(charge.call, end));
             if between.is_some_and(|between| between > EXACT_CHARGES) {
                 charge.lowered_by = u64::MAX;
@@ -157,8 +201,8 @@ pub(crate) fn charges_of<'a>(
             charge.expire(charge.call.begin, by);
         }
         if let Some(hold) = model.hold.filter(|_| model.is_in_flight()) {
-            let from = charge.call.begin.saturating_add(hold.ttl).saturating_sub(skew);
-            let by = charge.call.charged_by().saturating_add(hold.ttl).saturating_add(skew);
+            let from = ttl.from.saturating_add(hold.ttl).saturating_sub(skew);
+            let by = ttl.by.saturating_add(hold.ttl).saturating_add(skew);
             charge.expire(from, by);
         }
     }

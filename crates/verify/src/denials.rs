@@ -5,7 +5,7 @@ use tollgate_core::printable::counted;
 use crate::bound::CounterModel;
 use crate::charge::charges_of;
 use crate::counted::{Place, PossibleCharge, SortedCharges};
-use crate::history::ObservedCall;
+use crate::history::{CallAction, ObservedCall};
 
 /// A denied call, with the places in which it may have been judged.
 struct Denial<'a> {
@@ -19,8 +19,8 @@ struct Denial<'a> {
 impl<'a> Denial<'a> {
     fn new(model: &CounterModel, call: &'a ObservedCall, skew: u64) -> Self {
         let bounds = model.bounds.iter().enumerate();
-        // Nothing explains that the end of a hold is denied.
-        let bounds = bounds.filter(|_| call.action.ended_hold().is_none());
+        // Nothing explains that the extension or the end of a hold is denied.
+        let bounds = bounds.filter(|_| call.action.is_charge());
         let open = bounds.flat_map(|(bound, of)| {
             of.windows(call, skew).map(move |window| Place { bound, window })
         });
@@ -76,10 +76,11 @@ pub(crate) fn unexplained<'a>(
             format!("at most {used} of {} were used", bound.at_once())
         });
         let used = used.collect::<Vec<_>>().join(" and ");
-        let denied = match denial.call.charged() {
-            _ if denial.call.action.ended_hold().is_some() => "end of a hold denied".to_owned(),
-            0 => "peek denied".to_owned(),
-            hits => format!("{} denied", counted(hits, "hit")),
+        let denied = match (denial.call.action, denial.call.hits) {
+            (CallAction::Extend { .. }, _) => "extension of a hold denied".to_owned(),
+            (CallAction::End { .. }, _) => "end of a hold denied".to_owned(),
+            (_, 0) => "peek denied".to_owned(),
+            (_, hits) => format!("{} denied", counted(hits, "hit")),
         };
         (denial.call, format!("{denied}, though {used}"))
     });

@@ -14,7 +14,7 @@ pub struct ObservedCall {
     pub target: usize,
     /// The effect of the request.
     pub action: CallAction,
-    /// Hits of the request; of a commit, the cost.
+    /// Hits of the request; of a commit, the cost; of an extension, those of the hold.
     pub hits: u64,
     /// Time at which the call was sent.
     pub begin: u64,
@@ -33,6 +33,11 @@ pub enum CallAction {
     Charge,
     /// Charges hits until the hold ends.
     Reserve {
+        /// Number of the hold.
+        hold: usize,
+    },
+    /// Gives a hold a new TTL.
+    Extend {
         /// Number of the hold.
         hold: usize,
     },
@@ -77,6 +82,13 @@ pub enum ObservedAnswer {
     },
     /// This limit did not deny the request, another one did.
     DeniedByOther,
+    /// A hold has a new TTL.
+    Extended {
+        /// Remaining hits in the status; `None` if it has no limit, as without the store.
+        remaining: Option<u64>,
+        /// Time until the reset, in seconds rounded down.
+        reset: Option<u64>,
+    },
     /// A hold has ended.
     Ended {
         /// Remaining hits in the status; `None` if it has no limit, as without the store.
@@ -94,27 +106,28 @@ pub enum ObservedAnswer {
 }
 
 impl CallAction {
-    /// Returns the hold that the request ends.
-    pub fn ended_hold(self) -> Option<usize> {
+    /// Returns the hold of the request.
+    pub fn hold(self) -> Option<usize> {
         match self {
-            Self::End { hold, .. } => Some(hold),
-            Self::Charge | Self::Reserve { .. } => None,
+            Self::Reserve { hold } | Self::Extend { hold } | Self::End { hold, .. } => Some(hold),
+            Self::Charge => None,
         }
     }
 
-    /// Returns the hold that the request reserves.
-    pub fn reserved_hold(self) -> Option<usize> {
+    /// Returns `true` if the request charges its hits, and may be denied: it neither extends nor
+    /// ends a hold.
+    pub fn is_charge(self) -> bool {
         match self {
-            Self::Reserve { hold } => Some(hold),
-            Self::Charge | Self::End { .. } => None,
+            Self::Charge | Self::Reserve { .. } => true,
+            Self::Extend { .. } | Self::End { .. } => false,
         }
     }
 }
 
 impl ObservedCall {
-    /// Returns the hits that were to be charged: none if the call ends a hold.
+    /// Returns the hits that were to be charged: none if the call extends or ends a hold.
     pub fn charged(&self) -> u64 {
-        if self.action.ended_hold().is_some() { 0 } else { self.hits }
+        if self.action.is_charge() { self.hits } else { 0 }
     }
 
     /// Returns `true` if the call was admitted.
@@ -131,6 +144,7 @@ impl ObservedCall {
     pub fn remaining(&self) -> Option<u64> {
         match self.answer {
             ObservedAnswer::Admitted { remaining, .. }
+            | ObservedAnswer::Extended { remaining, .. }
             | ObservedAnswer::Ended { remaining, .. } => remaining,
             ObservedAnswer::Denied { .. }
             | ObservedAnswer::DeniedByOther
@@ -144,6 +158,7 @@ impl ObservedCall {
         match self.answer {
             ObservedAnswer::Admitted { reset, .. }
             | ObservedAnswer::Denied { reset, .. }
+            | ObservedAnswer::Extended { reset, .. }
             | ObservedAnswer::Ended { reset, .. } => reset,
             ObservedAnswer::DeniedByOther
             | ObservedAnswer::Failed { .. }

@@ -27,7 +27,7 @@ impl VerifyRun {
     /// Returns the next request.
     pub(crate) fn next(&mut self) -> (SentRequest, VerifyRequest) {
         let rule = self.random.random_range(0..self.rules.len().max(1));
-        let sent = self.end_of_hold(rule).unwrap_or_else(|| self.charge(rule));
+        let sent = self.change_of_hold(rule).unwrap_or_else(|| self.charge(rule));
         let mut request =
             VerifyRequest { hits: sent.hits, action: sent.action, ..Default::default() };
         for counter in &sent.counters {
@@ -40,25 +40,25 @@ impl VerifyRun {
                 request.descriptors.push(rule.values(value));
             }
         }
-        let hold = sent.action.reserved_hold().or(sent.action.ended_hold());
-        request.hold = hold.map_or(String::new(), |hold| self.hold_id(hold));
+        request.hold = sent.action.hold().map_or(String::new(), |hold| self.hold_id(hold));
         (sent, request)
     }
 
-    /// Returns an end of an open hold of a rule, for one in three requests.
-    fn end_of_hold(&mut self, rule: usize) -> Option<SentRequest> {
+    /// Returns an extension or an end of an open hold of a rule, for one in three requests.
+    fn change_of_hold(&mut self, rule: usize) -> Option<SentRequest> {
         let begin = self.now();
         if !self.random.random_ratio(1, 3) {
             return None;
         }
         let HoldToEnd { hold, counters, hits, .. } =
             self.open.get_mut(rule)?.take(begin, &mut self.random)?;
-        let (by, hits) = match self.random.random_range(0..4) {
-            0 => (HoldEnd::Cancel, 0),
-            1 => (HoldEnd::Settle, 0),
-            _ => (HoldEnd::Commit, self.random.random_range(0..=hits)),
+        let end = |by| CallAction::End { hold, by };
+        let (action, hits) = match self.random.random_range(0..5) {
+            0 => (end(HoldEnd::Cancel), 0),
+            1 => (end(HoldEnd::Settle), 0),
+            2 => (CallAction::Extend { hold }, hits),
+            _ => (end(HoldEnd::Commit), self.random.random_range(0..=hits)),
         };
-        let action = CallAction::End { hold, by };
         Some(SentRequest { rule, counters, action, hits, begin })
     }
 
@@ -134,7 +134,9 @@ impl VerifyRun {
                 answer: answer.of_part(part, sent),
             });
         }
-        let Some(hold) = sent.action.reserved_hold() else { return };
+        let (CallAction::Reserve { hold } | CallAction::Extend { hold }) = sent.action else {
+            return;
+        };
         let is_admitted = matches!(answer, SentAnswer::Decided(decision) if !decision.is_denied);
         // Some are left to end by themselves.
         if is_admitted && !self.random.random_ratio(1, 16) {
@@ -175,10 +177,14 @@ impl SentAnswer {
             ObservedAnswer::Denied { remaining, reset }
         } else if decision.is_denied {
             ObservedAnswer::DeniedByOther
-        } else if sent.action.ended_hold().is_some() {
-            ObservedAnswer::Ended { remaining, reset }
         } else {
-            ObservedAnswer::Admitted { remaining, reset }
+            match sent.action {
+                CallAction::Charge | CallAction::Reserve { .. } => {
+                    ObservedAnswer::Admitted { remaining, reset }
+                }
+                CallAction::Extend { .. } => ObservedAnswer::Extended { remaining, reset },
+                CallAction::End { .. } => ObservedAnswer::Ended { remaining, reset },
+            }
         }
     }
 }

@@ -28,6 +28,8 @@ use crate::tls::{ClientTlsError, ServerVerifier, client_config};
 const DEFAULT_URL: &str = "http://127.0.0.1:6070";
 /// Timeout of a request, from connecting to the end of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Advice for a response that is not one of an admin port.
+const OTHER_PORT: &str = "is this the admin port (6070 by default)?";
 /// Maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 64 << 20;
 
@@ -127,12 +129,13 @@ impl ServerArgs {
             sent.map_err(|_| self.failed(format_args!("no response within {REQUEST_TIMEOUT:?}")))??;
         let body = response.body();
         if !response.status().is_success() {
-            let problem = serde_json::from_slice::<ErrorBody>(body).map(|problem| problem.error);
-            let problem =
-                problem.unwrap_or_else(|_| String::from_utf8_lossy(body).trim().to_owned());
             let status = response.status().as_u16();
+            let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
+                let text = String::from_utf8_lossy(body);
+                return Err(self.failed(format_args!("{status}: {}; {OTHER_PORT}", text.trim())));
+            };
             let advice = if status == 401 { "; set the token with --token-file FILE" } else { "" };
-            return Err(self.failed(format_args!("{status}: {problem}{advice}")));
+            return Err(self.failed(format_args!("{status}: {error}{advice}")));
         }
         serde_json::from_slice(body).map_err(|error| {
             self.failed(format_args!("not a response of a tollgate admin port: {error}"))
@@ -151,7 +154,8 @@ impl ServerArgs {
                 "{error}; set the address with --admin URL or TOLLGATE_ADMIN"
             )),
             HttpClientError::Handshake(error) => format!("{host}: {error}").into(),
-            HttpClientError::Http(_) | HttpClientError::Body(_) => self.failed(error),
+            HttpClientError::Http(_) => self.failed(format_args!("{error}; {OTHER_PORT}")),
+            HttpClientError::Body(_) => self.failed(error),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::algorithm::time::Micros;
 use crate::descriptor::hold::SETTLE;
 use crate::grpc::client::{ClientError, HoldMessage, RateLimitClient};
-use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
+use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
@@ -43,6 +43,9 @@ impl VerifiedService for RateLimitClient {
             }
             CallAction::Reserve { .. } => {
                 HoldMessage::Reserve(ReserveRequest { domain, descriptors, id, hits, ttl: None })
+            }
+            CallAction::Extend { .. } => {
+                HoldMessage::Extend(ExtendRequest { domain, descriptors, id, ttl: None })
             }
             CallAction::End { by: HoldEnd::Commit, .. } => {
                 HoldMessage::Commit(CommitRequest { domain, descriptors, id, hits })

@@ -346,3 +346,14 @@ fn a_key_has_four_blocks_at_most() {
     }
     assert_eq!(holder.exchanger.blocks(), 4);
 }
+
+#[test]
+fn idle_keys_stay_until_a_second_after_the_last_removal() {
+    let mut holder = Holder::new();
+    holder.answer("ann", LeaseAnswer { generation: 1, answer: WantAnswer::NotLeasable });
+    for (ms, count) in [(9_500, 1), (999, 1), (1, 0)] {
+        holder.advance(ms);
+        holder.exchanger.collect(&holder.leases, holder.now);
+        assert_eq!(holder.leases.count(), count, "{ms} ms later");
+    }
+}

@@ -195,3 +195,19 @@ fn a_key_with_a_block_keeps_its_entry_until_it_has_ended() {
     assert_eq!(fixture.hot_after(&other, 2_998), None);
     assert_eq!(fixture.hot_after(&other, 2_999), Some(8));
 }
+
+#[test]
+fn keys_with_the_same_recorded_entries_have_a_demand_of_their_own() {
+    let mut fixture = TableFixture::new();
+    let recorded: Vec<Vec<u8>> = (0..200u32).map(|number| number.to_be_bytes().to_vec()).collect();
+    let limit = limit(60_000);
+    let now = fixture.start;
+    let mut wanted = |key: &[u8]| {
+        let check = Check { recorded: &recorded, ..check(key, &limit) };
+        let looked = fixture.table.take(&check, &LEASE, now);
+        fixture.table.record(&check, Ok(&outcome(10_000, JudgedBy::Store)));
+        looked.wanted
+    };
+    assert!((0..7).all(|_| wanted(b"a").is_none()));
+    assert_eq!(wanted(b"b"), None, "the first request of another key");
+}

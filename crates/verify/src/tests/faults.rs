@@ -51,6 +51,12 @@ descriptors:
     rate_limit: { algorithm: concurrency, in_flight: 10, hold: { ttl: 60s } }
 ";
 
+const SHORT_PERMITS: &str = "domain: check
+descriptors:
+  - key: permits
+    rate_limit: { algorithm: concurrency, in_flight: 10, hold: { ttl: 1s } }
+";
+
 /// Options of limits that can be verified, each with an amount in the place of `N`.
 const LIMITS: [&str; 18] = [
     "requests_per_unit: N, unit: second, charge: always",
@@ -161,6 +167,7 @@ fn each_fault_is_found() {
         (HOLDS, Fault::CancelsNothing, 1000),
         (PERMITS, Fault::OneMore, 500),
         (PERMITS, Fault::NeverEnds, 1000),
+        (SHORT_PERMITS, Fault::ExtendsNothing, 20_000),
         (SEVERAL, Fault::ChargesDenied, 20_000),
     ] {
         let mut found = Vec::new();

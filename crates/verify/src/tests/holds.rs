@@ -47,6 +47,11 @@ fn end(hold: usize, by: HoldEnd, begin: u64, hits: u64, remaining: u64) -> Obser
     ObservedCall { action, ..call(begin, begin + 10, hits, answer) }
 }
 
+fn extend(hold: usize, begin: u64, remaining: u64) -> ObservedCall {
+    let answer = ObservedAnswer::Extended { remaining: Some(remaining), reset: None };
+    ObservedCall { action: CallAction::Extend { hold }, ..call(begin, begin + 10, 1, answer) }
+}
+
 fn found(model: &CounterModel, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
     check(model, calls, 0).into_iter().map(|found| found.property).collect()
 }
@@ -131,6 +136,52 @@ fn a_permit_ends_by_its_ttl_and_not_earlier() {
 }
 
 #[test]
+fn the_ttl_of_an_extended_permit_begins_anew() {
+    let model = in_flight(2);
+    let half = TTL / 2;
+    let extended = [reserve(1, 20, 2), extend(1, half, 0)];
+    let with = |calls: &[ObservedCall]| found(&model, &[&extended, calls].concat());
+    assert_eq!(with(&[]), []);
+    assert_eq!(with(&[denied(TTL + half - 100)]), []);
+    assert_eq!(with(&[denied(TTL + half + 100)]), [CheckedProperty::NoUnjustifiedDenial]);
+    assert_eq!(with(&[reserve(2, TTL + half + 100, 2)]), []);
+    assert_eq!(with(&[reserve(2, TTL + 100, 1)]), [CheckedProperty::NeverOver]);
+    // An extension returns nothing.
+    let remaining = [reserved(1, 20, 2, 0), extend(1, half, 1)];
+    assert_eq!(found(&model, &remaining), [CheckedProperty::RemainingAccurate]);
+    let ends = [end(1, HoldEnd::Settle, TTL + 100, 0, 2), reserve(2, TTL + 200, 2)];
+    assert_eq!(with(&ends), []);
+}
+
+#[test]
+fn an_extension_that_may_have_failed_explains_answers_of_both() {
+    let model = in_flight(2);
+    let error = String::new();
+    let lost = ObservedCall { answer: ObservedAnswer::Failed { error }, ..extend(1, TTL / 2, 0) };
+    // That of a hold that may have ended at this counter, and has not at another.
+    let mut late = extend(1, TTL - 500, 0);
+    late.end += 1000;
+    for extension in [lost, late] {
+        let both = [reserve(1, 20, 2), extension];
+        let with = |call: ObservedCall| found(&model, &[&both[..], &[call]].concat());
+        assert_eq!(with(reserve(2, TTL + 1000, 2)), [], "{both:?}");
+        assert_eq!(with(denied(TTL + 1000)), [], "{both:?}");
+    }
+}
+
+#[test]
+fn a_commit_of_an_extended_hold_is_not_charged_in_addition() {
+    let model = hourly(10);
+    let commit = end(1, HoldEnd::Commit, TTL + 100, 3, 7);
+    let extended = [reserved(1, 20, 4, 6), extend(1, TTL / 2, 6), commit.clone()];
+    assert_eq!(found(&model, &extended), []);
+    let denial = ObservedCall { hits: 6, ..denied(TTL + 200) };
+    let denied = [&extended[..], &[denial.clone()]].concat();
+    assert_eq!(found(&model, &denied), [CheckedProperty::NoUnjustifiedDenial]);
+    assert_eq!(found(&model, &[reserved(1, 20, 4, 6), commit, denial]), []);
+}
+
+#[test]
 fn a_commit_after_the_ttl_may_be_charged_in_addition() {
     let model = hourly(10);
     let late = end(1, HoldEnd::Commit, TTL + 100, 3, 3);
@@ -142,12 +193,13 @@ fn a_commit_after_the_ttl_may_be_charged_in_addition() {
 }
 
 #[test]
-fn the_end_of_a_hold_is_never_denied() {
+fn the_extension_or_end_of_a_hold_is_never_denied() {
     for model in models(10) {
-        let answer = ObservedAnswer::Denied { remaining: Some(0), reset: None };
-        let calls =
-            [reserved(1, 20, 10, 0), ObservedCall { answer, ..end(1, HoldEnd::Commit, 40, 1, 0) }];
-        assert_eq!(found(&model, &calls), [CheckedProperty::NoUnjustifiedDenial], "{model:?}");
+        for change in [end(1, HoldEnd::Commit, 40, 1, 0), extend(1, 40, 0)] {
+            let answer = ObservedAnswer::Denied { remaining: Some(0), reset: None };
+            let calls = [reserved(1, 20, 10, 0), ObservedCall { answer, ..change }];
+            assert_eq!(found(&model, &calls), [CheckedProperty::NoUnjustifiedDenial], "{model:?}");
+        }
     }
 }
 

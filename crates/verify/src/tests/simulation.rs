@@ -54,6 +54,8 @@ pub(super) enum Fault {
     CancelsNothing,
     /// One hold in ten is not ended.
     NeverEnds,
+    /// An extension leaves the hold as it is.
+    ExtendsNothing,
     /// Limits with room charge requests that another limit denies.
     ChargesDenied,
 }
@@ -143,6 +145,7 @@ impl SimulatedService {
             CallAction::Reserve { .. } => {
                 (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
             }
+            CallAction::Extend { .. } => (Hits::Refund(0), Some(HoldAction::Extend)),
             CallAction::End { by, .. } => {
                 let action = match by {
                     HoldEnd::Commit => HoldAction::CommitEach(as_u32(request.hits)),
@@ -179,11 +182,14 @@ impl SimulatedService {
         let counters = self.counters.borrow();
         let end = match action {
             CallAction::End { by, .. } => Some(by),
-            CallAction::Charge | CallAction::Reserve { .. } => None,
+            CallAction::Charge | CallAction::Reserve { .. } | CallAction::Extend { .. } => None,
         };
-        let is_never_ended = self.fault == Fault::NeverEnds && end.is_some() && self.chance(10);
-        let is_ignored =
-            is_never_ended || (self.fault == Fault::CancelsNothing && end == Some(HoldEnd::Cancel));
+        let is_ignored = match self.fault {
+            Fault::NeverEnds => end.is_some() && self.chance(10),
+            Fault::CancelsNothing => end == Some(HoldEnd::Cancel),
+            Fault::ExtendsNothing => matches!(action, CallAction::Extend { .. }),
+            _ => false,
+        };
         if is_ignored {
             return counters.decide(&MemoryRequest {
                 hits: Hits::Refund(0),

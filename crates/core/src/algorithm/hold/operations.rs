@@ -169,8 +169,10 @@ impl Limit {
         record: &Record,
         now: Timestamp,
     ) -> Result<(), Unreadable> {
+        self.touch(state, now)?;
         state.with_holds(self, now, |holds| holds.records.put(id, record, now));
-        self.touch(state, now)
+        state.compact(self, now);
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::amend::Amendment;
 use super::super::concurrency::Concurrency;
 use super::super::hold::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
 use super::*;
@@ -326,4 +327,31 @@ fn a_commit_takes_back_what_it_did_not_cost_and_charges_what_it_cost_more() {
             assert_eq!(report.remaining, left, "after {cost} of {limit:?}");
         }
     }
+}
+
+#[test]
+fn a_write_of_holds_drops_a_reset_that_has_expired() {
+    let log = sliding_log::SlidingLog::new(vec![window(20, 60_000)]).unwrap();
+    let limit = holding(Algorithm::SlidingLog(log), OnSettle::Charge);
+    let mut state = limit.unused();
+    limit.charge(&mut state, 3, at(0)).unwrap();
+    // Charges up to this instant are void until 60,000.
+    limit.amend(&mut state, Amendment::Reset, at(50_000)).unwrap();
+    for id in [b"a", b"b"] {
+        reserve(&limit, &mut state, id, 5, 50_000);
+    }
+    change(&limit, &mut state, b"a", HoldAction::Commit(5), 70_000);
+    change(&limit, &mut state, b"b", HoldAction::Commit(0), 70_000);
+    assert_eq!(limit.report(&state, None, at(70_000)).unwrap().remaining, 15);
+}
+
+#[test]
+fn a_hold_stays_if_the_counter_cannot_be_read() {
+    let [fixed, _, log, ..] = of_500();
+    let commit = HoldAction::Commit(75);
+    let mut state = fixed.unused();
+    reserve(&fixed, &mut state, b"a", 75, 0);
+    assert!(log.change_hold(&mut state, request(b"a", commit), at(0)).is_err());
+    let effect = change(&fixed, &mut state, b"a", commit, 0);
+    assert_eq!(effect, HoldEffect::Committed { reserved: 75, cost: 75 });
 }

@@ -1,5 +1,7 @@
 //! Charges on their own.
 
+use tollgate_core::algorithm::Receipt;
+
 use super::*;
 use crate::Lender;
 
@@ -38,4 +40,24 @@ async fn a_charge_on_its_own_writes_what_a_request_of_it_would() {
             assert_eq!(alone.store.len(), request.store.len());
         }
     }
+}
+
+#[tokio::test]
+async fn a_charge_is_taken_back_without_a_search_for_room() {
+    let limit = fixed(1, 60);
+    let roomy = bench(1 << 20, 1 << 20);
+    let first = crate::tests::check(b"a", &limit);
+    assert!(roomy.store.decide_now(&[first], Prior::Open)[0].unwrap().allowed);
+    let room = roomy.store.used_bytes();
+    let full = bench(room, room);
+    assert!(full.store.decide_now(&[first], Prior::Open)[0].unwrap().allowed);
+    full.clock.set(Timestamp::from_micros(START + 300 * SECOND));
+    // A counter that does not exist, in the shard of the expired one.
+    let names = (0..u32::MAX).map(u32::to_be_bytes);
+    let is_beside = |name: &[u8; 4]| shard_of(&CounterKey::of("d", name)) == shard_of(&first.key);
+    let name = { names }.find(is_beside).unwrap();
+    let receipt = Receipt { at: Timestamp::from_micros(START), hits: 1, of_grant: false };
+    let check = crate::tests::check(&name, &limit);
+    full.store.take_back(&check, receipt, Instant::now()).await.unwrap();
+    assert_eq!((full.store.len(), full.store.used_bytes()), (1, room));
 }

@@ -161,3 +161,15 @@ async fn work_in_the_background_is_awaited_at_the_end() {
     bench.loans.settled().await;
     assert_eq!(bench.left(&limit).await, 99);
 }
+
+#[tokio::test]
+async fn admitted_hits_beyond_a_full_log_leave_it_as_it_is() {
+    let bench = bench();
+    let limit = log(100);
+    bench.charge(&limit, 100).await;
+    bench.pass(600 * SECOND);
+    bench.charge_admitted(&limit, 30).await;
+    let peek = Check { hits: Hits::Peek(0), ..check(&limit) };
+    let outcomes = bench.store.decide(&[peek], Prior::Open, clock::instant()).await;
+    assert_eq!(outcomes[0].unwrap().report.reset_after, Some(Micros::from_secs(HOUR - 600)));
+}
