@@ -83,6 +83,15 @@ fn without_a_policy_or_examples_it_shows_how_to_set_one() {
 }
 
 #[test]
+fn an_invalid_value_of_a_variable_is_reported_with_its_name() {
+    let mut serve = command(quiet(&["serve"]));
+    let ended = serve.env("TOLLGATE_STORE_TIMEOUT", "5").output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let found = text(&ended.stderr);
+    assert!(found.contains("--store-timeout (TOLLGATE_STORE_TIMEOUT): expected "), "{found}");
+}
+
+#[test]
 fn all_invalid_flags_are_reported_together() {
     let ended = output([
         "serve",

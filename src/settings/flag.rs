@@ -1,5 +1,6 @@
 //! Values of flags whose problems are reported together: clap itself stops at the first.
 
+use std::env::var_os;
 use std::ffi::OsStr;
 use std::fmt::Display;
 
@@ -11,6 +12,7 @@ use super::{FlagError, FlagProblem};
 /// The value of a flag, or its problem, to be reported with those of other flags.
 #[derive(Clone, Debug)]
 pub(super) struct FlagValue<T> {
+    /// Its name, with that of the variable of the environment that has the value.
     pub(super) flag: String,
     pub(super) value: Result<T, FlagError>,
 }
@@ -37,7 +39,13 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for DeferredParser<T> {
     ) -> Result<FlagValue<T>, clap::Error> {
         let text = StringValueParser::new().parse_ref(command, arg, value)?;
         let name = arg.and_then(Arg::get_long).unwrap_or_default();
-        Ok(FlagValue { flag: format!("--{name}"), value: (self.parse)(&text) })
+        let variable = arg.and_then(Arg::get_env);
+        let flag =
+            match variable.filter(|variable| var_os(variable).is_some_and(|set| set == value)) {
+                Some(variable) => format!("--{name} ({})", variable.to_string_lossy()),
+                None => format!("--{name}"),
+            };
+        Ok(FlagValue { flag, value: (self.parse)(&text) })
     }
 }
 

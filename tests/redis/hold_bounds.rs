@@ -3,11 +3,16 @@
 
 use prost::bytes::Bytes;
 use tollgate::grpc::proto::RateLimitDescriptor;
-use tollgate::grpc::proto::hold::ExtendRequest;
 use tollgate::grpc::proto::hold::hold_service_client::HoldServiceClient;
+use tollgate::grpc::proto::hold::{ExtendRequest, ReserveRequest};
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
+use tollgate::limiter::Modes;
 
-use super::{metric, on_all_stores};
+use super::random::START;
+use super::sides::Sides;
+use super::{metric, on_all_stores, policy, serve};
+use crate::support::policy::Policies;
+use crate::support::redis::Redis;
 use crate::support::rls::{Client, channel, descriptor, entry, request};
 
 /// All algorithms, with the largest amounts that allow exact take-backs.
@@ -178,4 +183,63 @@ async fn beyond_the_most_records_a_reserve_is_a_plain_charge() {
         send(&client, operation("fixed", "tollgate.commit", beyond.as_bytes(), Some(5))).await;
         assert_eq!(super::remaining(&client, "fixed", "a").await, u32::MAX - used + 2 - 5);
     }
+}
+
+/// Returns the key of the only counter's records.
+async fn hold_key(redis: &Redis) -> Vec<u8> {
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
+    for key in keys {
+        let kind: String = redis.query_bytes(&[b"TYPE", &key]).await.unwrap();
+        if kind == "hash" && key.ends_with(b":holds") {
+            return key;
+        }
+    }
+    panic!("no records")
+}
+
+/// Expired records are looked for after as many inserts as the last check allowed: those of inserts
+/// 34, 69 and 139, then, since it removes more than a quarter, as many as it removed.
+#[tokio::test]
+async fn expired_records_are_looked_for_after_at_least_as_many_inserts_as_at_first() {
+    let redis = Redis::start().await;
+    let sides = Sides::new(&[redis.url()], "checks:", Modes::default()).await;
+    let limit = "requests_per_unit: 4294967295, unit: year, hold: { ttl: 3s }";
+    sides.install(&policy(&[("fixed", limit)]));
+    for number in 0..172u64 {
+        let id = number.to_string();
+        let reserve = operation("fixed", "tollgate.reserve", id.as_bytes(), Some(1));
+        let at = START + number + if number < 138 { 0 } else { 3_100_000 };
+        sides.decide(at, &request(vec![reserve])).await.unwrap().unwrap();
+    }
+    let key = hold_key(&redis).await;
+    let fields: u64 = redis.query_bytes(&[b"HLEN", &key]).await.unwrap();
+    // The head, 34 records, and the 10 or 11 that were not in the sample.
+    assert!((45..=46).contains(&fields), "{fields}");
+}
+
+#[tokio::test]
+async fn a_commit_without_a_record_does_not_keep_a_full_counter_for_longer() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 4294967295, unit: minute, hold: { ttl: 1h }";
+    let policies = Policies::of(&policy(&[("fixed", limit)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    let mut holds = HoldServiceClient::new(channel(service.grpc).await);
+    // As many inserts as come before the first check of the records.
+    for number in 0..33 {
+        let reserve = ReserveRequest {
+            domain: "test".to_owned(),
+            descriptors: vec![descriptor(&[("fixed", "a")])],
+            id: number.to_string(),
+            hits: 1,
+            ttl: Some(prost_types::Duration { seconds: 600, nanos: 0 }),
+        };
+        holds.reserve(reserve).await.unwrap();
+    }
+    let key = hold_key(&redis).await;
+    let fill = b"local one = redis.call('HGET', KEYS[1], '0')
+        for number = 34, 100000 do redis.call('HSET', KEYS[1], 'copy ' .. number, one) end";
+    redis.query_bytes::<()>(&[b"EVAL", fill, b"1", &key]).await.unwrap();
+    send(&client, operation("fixed", "tollgate.commit", b"unknown", Some(5))).await;
+    let lives: i64 = redis.query_bytes(&[b"PTTL", &key]).await.unwrap();
+    assert!(lives <= 700_000, "{lives} ms");
 }

@@ -208,6 +208,36 @@ async fn two_holds_of_a_request_are_kept_after_a_charge_under_a_limit_without_ho
     }
 }
 
+#[tokio::test]
+async fn a_commit_that_only_ends_a_hold_drops_an_expired_reset() {
+    let servers = (Redis::start().await, cluster().await);
+    let sides = Sides::new(&[servers.0.url(), servers.1.url()], "reset:", Modes::default()).await;
+    let one = |operation, id, hits| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[("user", "x"), (operation, id)])
+    };
+    let second = 1_000_000;
+    for limit in ["algorithm: sliding_log", "algorithm: sliding_window", "algorithm: gcra", ""] {
+        sides.clear().await;
+        let limit = format!("requests_per_unit: 20, unit: minute, hold: {{ ttl: 5m }}, {limit}");
+        sides.install(&policy(&[("user", limit.trim_end_matches(", "))]));
+        let charge = RateLimitDescriptor { hits_addend: Some(3), ..descriptor(&[("user", "x")]) };
+        sides.decide(START, &request(vec![charge])).await.unwrap().unwrap();
+        let at = START + 50 * second;
+        sides.amend(at, "user=x", Amendment::Reset).await.unwrap().unwrap();
+        // By its instant, the reset voids these charges as well, until it has expired.
+        for id in ["a", "b"] {
+            let reserve = request(vec![one("tollgate.reserve", id, 5)]);
+            sides.decide(at, &reserve).await.unwrap().unwrap();
+        }
+        for (id, cost) in [("a", 5), ("b", 0)] {
+            let commit = request(vec![one("tollgate.commit", id, cost)]);
+            sides.decide(START + 70 * second, &commit).await.unwrap().unwrap();
+        }
+        sides.amend(START + 70 * second, "user=x", Amendment::Look).await.unwrap().unwrap();
+    }
+}
+
 /// The same charge at the same instant makes the value that the counter had with the hold.
 #[tokio::test]
 async fn a_hold_that_another_slot_denied_is_gone_if_the_counter_has_the_same_value_again() {

@@ -144,14 +144,14 @@ pub trait Store: Send + Sync + 'static {
 pub struct Lent {
     /// Report of the counter, with the hits if they were written, else without.
     pub report: Report,
-    /// Receipt of the charge; `None` if the hits were not written.
+    /// Receipt of the charge; `None` if the hits did not fit.
     pub receipt: Option<Receipt>,
 }
 
 /// A store from which hits can be leased, and returned if unused.
 pub trait Lender: Store {
     /// Judges a charge on its own, as [`decide`](Store::decide) does, and returns the receipt of
-    /// the hits written.
+    /// the hits written if they fit.
     fn lend(
         &self,
         check: &Check<'_>,

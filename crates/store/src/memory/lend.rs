@@ -72,6 +72,7 @@ impl LockedRequest<'_, '_> {
             let denied = if allowed { 0 } else { hits };
             let tallied = !limit.is_ban() && limit.tally(state, recorded, charged, denied);
             let report = limit.report(state, (!allowed).then_some(hits), now)?;
+            let receipt = receipt.filter(|_| allowed);
             Ok((Lent { report, receipt }, is_charged || tallied))
         });
         lent.map_err(|_| StoreError::Unreadable)

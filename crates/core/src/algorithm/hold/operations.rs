@@ -62,6 +62,19 @@ impl Limit {
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
         let now = state.clamp(now);
+        let effect = self.effect_on_hold(state, request, now)?;
+        if effect.is_write() {
+            state.compact(self, now);
+        }
+        Ok(effect)
+    }
+
+    fn effect_on_hold(
+        &self,
+        state: &mut State,
+        request: HoldRequest<'_>,
+        now: Timestamp,
+    ) -> Result<HoldEffect, Unreadable> {
         let Some(hold) = self.hold else { return Ok(HoldEffect::Nothing) };
         if self.in_flight().is_some() {
             let AlgorithmState::Concurrency(permits) = state.inner_mut() else {
@@ -171,7 +184,6 @@ impl Limit {
     ) -> Result<(), Unreadable> {
         self.touch(state, now)?;
         state.with_holds(self, now, |holds| holds.records.put(id, record, now));
-        state.compact(self, now);
         Ok(())
     }
 }
