@@ -1,8 +1,9 @@
 //! The hits of a call over time: all of them, and what is left once they are lowered.
 //!
 //! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
-//! return by a cancel. A permit ends with its TTL, which an extension begins anew, at the latest.
-//! Hits that were charged before another limit denied the request are taken back.
+//! return by a cancel. A permit ends with its TTL, which an extension begins anew, at the latest. A
+//! repeated reserve charges nothing. Hits that were charged before another limit denied the request
+//! are taken back.
 
 use std::collections::BTreeMap;
 
@@ -147,15 +148,17 @@ impl TtlBegin {
         Self { from: reserve.begin, by: reserve.charged_by() }
     }
 
-    /// Begins it anew by an extension, the first one after those so far. If the hold may have ended
-    /// by then, at another counter it may not have: that suffices for an answer without an error.
-    fn extend(&mut self, extension: &ObservedCall, model: &CounterModel, skew: u64) {
+    /// Begins it anew by the next call that keeps the hold: with certainty by an extension that came
+    /// in time. If the hold may have ended by then, at another counter it may not have: that suffices
+    /// for an answer without an error.
+    fn keep(&mut self, call: &ObservedCall, model: &CounterModel, skew: u64) {
         let until = model.hold.map_or(u64::MAX, |hold| self.from.saturating_add(hold.ttl));
-        // An extension without a status was perhaps answered without the store.
-        if extension.remaining().is_some() && extension.end.saturating_add(skew) < until {
-            self.from = self.from.max(extension.begin);
+        // A call without a status was perhaps answered without the store.
+        let is_in_time = call.remaining().is_some() && call.end.saturating_add(skew) < until;
+        if is_in_time && matches!(call.action, CallAction::Extend { .. }) {
+            self.from = self.from.max(call.begin);
         }
-        self.by = self.by.max(extension.charged_by());
+        self.by = self.by.max(call.charged_by());
     }
 }
 
@@ -166,13 +169,15 @@ pub(crate) fn charges_of<'a>(
     skew: u64,
 ) -> Vec<TimedCharge<'a>> {
     let mut ends = BTreeMap::<usize, (&ObservedCall, HoldEnd)>::new();
-    let mut extensions = BTreeMap::<usize, Vec<&ObservedCall>>::new();
+    let mut keeping = BTreeMap::<usize, Vec<&ObservedCall>>::new();
     for call in calls {
         match call.action {
             CallAction::End { hold, by } => {
                 ends.entry(hold).or_insert((call, by));
             }
-            CallAction::Extend { hold } => extensions.entry(hold).or_default().push(call),
+            CallAction::Repeat { hold } | CallAction::Extend { hold } => {
+                keeping.entry(hold).or_default().push(call);
+            }
             CallAction::Charge | CallAction::Reserve { .. } => {}
         }
     }
@@ -183,10 +188,10 @@ pub(crate) fn charges_of<'a>(
     let times = is_draining.then(|| ChargeTimes::of(&charges));
     for charge in &mut charges {
         let hold = charge.call.action.hold();
-        let extended = hold.and_then(|hold| extensions.get(&hold));
+        let kept = hold.and_then(|hold| keeping.get(&hold));
         let mut ttl = TtlBegin::of(charge.call);
-        for extension in extended.into_iter().flatten() {
-            ttl.extend(extension, model, skew);
+        for call in kept.into_iter().flatten() {
+            ttl.keep(call, model, skew);
         }
         if let Some((end, by)) = hold.and_then(|hold| ends.get(&hold)) {
             charge.end((end, *by), model, ttl.from, skew);

@@ -19,7 +19,7 @@ struct Denial<'a> {
 impl<'a> Denial<'a> {
     fn new(model: &CounterModel, call: &'a ObservedCall, skew: u64) -> Self {
         let bounds = model.bounds.iter().enumerate();
-        // Nothing explains that the extension or the end of a hold is denied.
+        // Nothing explains that a request about a hold that was reserved before is denied.
         let bounds = bounds.filter(|_| call.action.is_charge());
         let open = bounds.flat_map(|(bound, of)| {
             of.windows(call, skew).map(move |window| Place { bound, window })
@@ -77,6 +77,7 @@ pub(crate) fn unexplained<'a>(
         });
         let used = used.collect::<Vec<_>>().join(" and ");
         let denied = match (denial.call.action, denial.call.hits) {
+            (CallAction::Repeat { .. }, _) => "repeated reserve denied".to_owned(),
             (CallAction::Extend { .. }, _) => "extension of a hold denied".to_owned(),
             (CallAction::End { .. }, _) => "end of a hold denied".to_owned(),
             (_, 0) => "peek denied".to_owned(),

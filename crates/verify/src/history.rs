@@ -14,7 +14,7 @@ pub struct ObservedCall {
     pub target: usize,
     /// The effect of the request.
     pub action: CallAction,
-    /// Hits of the request; of a commit, the cost; of an extension, those of the hold.
+    /// Hits of the request; of a commit, the cost; if a hold is kept, its hits.
     pub hits: u64,
     /// Time at which the call was sent.
     pub begin: u64,
@@ -33,6 +33,11 @@ pub enum CallAction {
     Charge,
     /// Charges hits until the hold ends.
     Reserve {
+        /// Number of the hold.
+        hold: usize,
+    },
+    /// Reserves the hits of a hold once more, which charges nothing.
+    Repeat {
         /// Number of the hold.
         hold: usize,
     },
@@ -82,8 +87,8 @@ pub enum ObservedAnswer {
     },
     /// This limit did not deny the request, another one did.
     DeniedByOther,
-    /// A hold has a new TTL.
-    Extended {
+    /// A hold was extended, or reserved once more.
+    Kept {
         /// Remaining hits in the status; `None` if it has no limit, as without the store.
         remaining: Option<u64>,
         /// Time until the reset, in seconds rounded down.
@@ -109,23 +114,41 @@ impl CallAction {
     /// Returns the hold of the request.
     pub fn hold(self) -> Option<usize> {
         match self {
-            Self::Reserve { hold } | Self::Extend { hold } | Self::End { hold, .. } => Some(hold),
+            Self::Reserve { hold }
+            | Self::Repeat { hold }
+            | Self::Extend { hold }
+            | Self::End { hold, .. } => Some(hold),
             Self::Charge => None,
         }
     }
 
-    /// Returns `true` if the request charges its hits, and may be denied: it neither extends nor
-    /// ends a hold.
+    /// Returns `true` if the request charges its hits, and may be denied: it is not about a hold
+    /// that was reserved before.
     pub fn is_charge(self) -> bool {
         match self {
             Self::Charge | Self::Reserve { .. } => true,
-            Self::Extend { .. } | Self::End { .. } => false,
+            Self::Repeat { .. } | Self::Extend { .. } | Self::End { .. } => false,
+        }
+    }
+}
+
+impl ObservedAnswer {
+    /// Returns the answer of a call that may have been charged, whatever the answer says.
+    pub(crate) fn unknown(self) -> Self {
+        match self {
+            Self::Failed { .. } | Self::Late => self,
+            Self::Admitted { .. }
+            | Self::Denied { .. }
+            | Self::DeniedByOther
+            | Self::Kept { .. }
+            | Self::Ended { .. } => Self::Failed { error: "the hold may have ended".to_owned() },
         }
     }
 }
 
 impl ObservedCall {
-    /// Returns the hits that were to be charged: none if the call extends or ends a hold.
+    /// Returns the hits that were to be charged: none if the call is about a hold that was reserved
+    /// before.
     pub fn charged(&self) -> u64 {
         if self.action.is_charge() { self.hits } else { 0 }
     }
@@ -144,7 +167,7 @@ impl ObservedCall {
     pub fn remaining(&self) -> Option<u64> {
         match self.answer {
             ObservedAnswer::Admitted { remaining, .. }
-            | ObservedAnswer::Extended { remaining, .. }
+            | ObservedAnswer::Kept { remaining, .. }
             | ObservedAnswer::Ended { remaining, .. } => remaining,
             ObservedAnswer::Denied { .. }
             | ObservedAnswer::DeniedByOther
@@ -158,7 +181,7 @@ impl ObservedCall {
         match self.answer {
             ObservedAnswer::Admitted { reset, .. }
             | ObservedAnswer::Denied { reset, .. }
-            | ObservedAnswer::Extended { reset, .. }
+            | ObservedAnswer::Kept { reset, .. }
             | ObservedAnswer::Ended { reset, .. } => reset,
             ObservedAnswer::DeniedByOther
             | ObservedAnswer::Failed { .. }

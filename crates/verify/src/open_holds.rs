@@ -1,4 +1,4 @@
-//! Holds that a run can end.
+//! Holds that a run can keep or end.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -19,8 +19,25 @@ pub(crate) struct HoldToEnd {
     pub(crate) counters: Vec<usize>,
     /// Hits at each counter.
     pub(crate) hits: u64,
-    /// Time from which it is not ended: it may have ended by itself before the request arrives.
-    pub(crate) until: u64,
+    /// Time at which its TTL began at the earliest.
+    pub(crate) begin: u64,
+    /// The shortest TTL of its counters.
+    pub(crate) ttl: u64,
+    /// `true` if the store has recorded it: another reserve charges nothing then.
+    pub(crate) is_recorded: bool,
+}
+
+impl HoldToEnd {
+    /// Returns `true` if a request that is sent now arrives before the hold ends by itself, unless
+    /// it is late.
+    fn can_be_changed(&self, now: u64) -> bool {
+        now < self.begin.saturating_add(self.ttl / 2)
+    }
+
+    /// Returns `true` if a request whose answer is there now came before the hold ended by itself.
+    pub(crate) fn was_open(&self, now: u64) -> bool {
+        now < self.begin.saturating_add(self.ttl / 4 * 3)
+    }
 }
 
 impl HoldsToEnd {
@@ -34,7 +51,7 @@ impl HoldsToEnd {
 
     /// Removes a random hold that can still be ended at a time.
     pub(crate) fn take(&mut self, now: u64, random: &mut StdRng) -> Option<HoldToEnd> {
-        self.0.retain(|hold| now < hold.until);
+        self.0.retain(|hold| hold.can_be_changed(now));
         (!self.0.is_empty()).then(|| self.0.swap_remove(random.random_range(0..self.0.len())))
     }
 }

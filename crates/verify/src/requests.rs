@@ -21,6 +21,8 @@ pub(crate) struct SentRequest {
     action: CallAction,
     hits: u64,
     begin: u64,
+    /// The hold that it keeps.
+    kept: Option<HoldToEnd>,
 }
 
 impl VerifyRun {
@@ -44,22 +46,24 @@ impl VerifyRun {
         (sent, request)
     }
 
-    /// Returns an extension or an end of an open hold of a rule, for one in three requests.
+    /// Returns a request about an open hold of a rule, for one in three requests.
     fn change_of_hold(&mut self, rule: usize) -> Option<SentRequest> {
         let begin = self.now();
         if !self.random.random_ratio(1, 3) {
             return None;
         }
-        let HoldToEnd { hold, counters, hits, .. } =
-            self.open.get_mut(rule)?.take(begin, &mut self.random)?;
+        let open = self.open.get_mut(rule)?.take(begin, &mut self.random)?;
+        let HoldToEnd { hold, hits, .. } = open;
         let end = |by| CallAction::End { hold, by };
-        let (action, hits) = match self.random.random_range(0..5) {
+        let (action, hits) = match self.random.random_range(0..6) {
             0 => (end(HoldEnd::Cancel), 0),
             1 => (end(HoldEnd::Settle), 0),
             2 => (CallAction::Extend { hold }, hits),
+            3 if open.is_recorded => (CallAction::Repeat { hold }, hits),
             _ => (end(HoldEnd::Commit), self.random.random_range(0..=hits)),
         };
-        Some(SentRequest { rule, counters, action, hits, begin })
+        let counters = open.counters.clone();
+        Some(SentRequest { rule, counters, action, hits, begin, kept: Some(open) })
     }
 
     /// Returns a charge or a reserve of a counter of a rule, or of counters of two rules.
@@ -85,7 +89,7 @@ impl VerifyRun {
                 self.in_use.get_mut(shared).into_iter().for_each(CountersInUse::share);
             }
         }
-        SentRequest { rule, counters, action, hits, begin }
+        SentRequest { rule, counters, action, hits, begin, kept: None }
     }
 
     /// Returns another rule of the same domain, for half of the requests of every fifth second: one
@@ -122,31 +126,60 @@ impl VerifyRun {
     pub(crate) fn record(&mut self, target: usize, sent: &SentRequest, answer: &SentAnswer) {
         let end = self.now();
         self.requests += 1;
+        let was_open = sent.kept.as_ref().is_none_or(|hold| hold.was_open(end));
+        // A repeated reserve may be charged once its hold has ended.
+        let may_charge = matches!(sent.action, CallAction::Repeat { .. })
+            && !(was_open && matches!(answer, SentAnswer::Decided(_)));
+        if may_charge {
+            self.holds += 1;
+        }
+        let action =
+            if may_charge { CallAction::Reserve { hold: self.holds } } else { sent.action };
         for (part, counter) in sent.counters.iter().enumerate() {
+            let answer = answer.of_part(part, sent);
             self.calls.push(ObservedCall {
                 counter: *counter,
                 request: self.requests,
                 target,
-                action: sent.action,
+                action,
                 hits: sent.hits,
                 begin: sent.begin,
                 end,
-                answer: answer.of_part(part, sent),
+                answer: if may_charge { answer.unknown() } else { answer },
             });
         }
-        let (CallAction::Reserve { hold } | CallAction::Extend { hold }) = sent.action else {
-            return;
-        };
-        let is_admitted = matches!(answer, SentAnswer::Decided(decision) if !decision.is_denied);
         // Some are left to end by themselves.
-        if is_admitted && !self.random.random_ratio(1, 16) {
-            let models = sent.counters.iter().filter_map(|counter| self.rule_of(*counter));
-            let ttl = models.filter_map(|rule| rule.model.hold).map(|hold| hold.ttl).min();
-            let until = sent.begin.saturating_add(ttl.unwrap_or_default() / 2);
-            let counters = sent.counters.clone();
-            if let Some(open) = self.open.get_mut(sent.rule) {
-                open.add(HoldToEnd { hold, counters, hits: sent.hits, until });
+        if !may_charge
+            && let SentAnswer::Decided(decision) = answer
+            && !decision.is_denied
+            && !self.random.random_ratio(1, 16)
+            && let Some(hold) = self.hold_after(sent, decision)
+            && let Some(open) = self.open.get_mut(sent.rule)
+        {
+            open.add(hold);
+        }
+    }
+
+    /// Returns the hold that is open after an admitted request.
+    fn hold_after(&self, sent: &SentRequest, decision: &ServiceDecision) -> Option<HoldToEnd> {
+        match (sent.action, &sent.kept) {
+            (CallAction::Reserve { hold }, _) => {
+                let models = sent.counters.iter().filter_map(|counter| self.rule_of(*counter));
+                let ttl = models.filter_map(|rule| rule.model.hold).map(|hold| hold.ttl).min();
+                Some(HoldToEnd {
+                    hold,
+                    counters: sent.counters.clone(),
+                    hits: sent.hits,
+                    begin: sent.begin,
+                    ttl: ttl.unwrap_or_default(),
+                    is_recorded: decision.descriptors.iter().all(|one| one.status.is_some()),
+                })
             }
+            (CallAction::Extend { .. }, Some(kept)) => {
+                Some(HoldToEnd { begin: sent.begin, ..kept.clone() })
+            }
+            (CallAction::Repeat { .. }, kept) => kept.clone(),
+            (CallAction::Charge | CallAction::Extend { .. } | CallAction::End { .. }, _) => None,
         }
     }
 }
@@ -182,7 +215,9 @@ impl SentAnswer {
                 CallAction::Charge | CallAction::Reserve { .. } => {
                     ObservedAnswer::Admitted { remaining, reset }
                 }
-                CallAction::Extend { .. } => ObservedAnswer::Extended { remaining, reset },
+                CallAction::Repeat { .. } | CallAction::Extend { .. } => {
+                    ObservedAnswer::Kept { remaining, reset }
+                }
                 CallAction::End { .. } => ObservedAnswer::Ended { remaining, reset },
             }
         }

@@ -41,7 +41,7 @@ impl VerifiedService for RateLimitClient {
                 let response = self.should_rate_limit_within(request, deadline).await?;
                 return Ok((&response).into());
             }
-            CallAction::Reserve { .. } => {
+            CallAction::Reserve { .. } | CallAction::Repeat { .. } => {
                 HoldMessage::Reserve(ReserveRequest { domain, descriptors, id, hits, ttl: None })
             }
             CallAction::Extend { .. } => {

@@ -39,7 +39,7 @@ struct AnswerCounts {
     calls: usize,
     admitted: usize,
     denied: usize,
-    extended: usize,
+    kept: usize,
     ended: usize,
     errors: usize,
     late: usize,
@@ -52,7 +52,7 @@ impl AnswerCounts {
             let count = match call.answer {
                 ObservedAnswer::Admitted { .. } => &mut counts.admitted,
                 ObservedAnswer::Denied { .. } | ObservedAnswer::DeniedByOther => &mut counts.denied,
-                ObservedAnswer::Extended { .. } => &mut counts.extended,
+                ObservedAnswer::Kept { .. } => &mut counts.kept,
                 ObservedAnswer::Ended { .. } => &mut counts.ended,
                 ObservedAnswer::Failed { .. } => &mut counts.errors,
                 ObservedAnswer::Late => &mut counts.late,
@@ -132,7 +132,7 @@ impl<'a> VerifyReport<'a> {
         let rules = self.run.rules.iter().map(|rule| rule.name());
         let returns = self.unseen_returns.iter().map(|(rule, _)| rule);
         json!({
-            "requests": self.run.requests, "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied, "extended": counts.extended, "ended": counts.ended,
+            "requests": self.run.requests, "calls": counts.calls, "admitted": counts.admitted, "denied": counts.denied, "kept": counts.kept, "ended": counts.ended,
             "errors": counts.errors, "late": counts.late, "error_kinds": self.errors(),
             "counters": self.run.counters.len(), "seconds": self.run.seconds, "interrupted": self.run.is_interrupted, "rules": rules.collect::<Vec<_>>(),
             "not_checked": self.run.skipped, "mismatches": self.run.mismatches,
@@ -172,18 +172,16 @@ impl<'a> VerifyReport<'a> {
 
     fn rules(&self) -> String {
         let rows = self.run.rules.iter().enumerate().map(|(index, rule)| {
-            let AnswerCounts { calls, admitted, denied, extended, ended, errors, late } =
+            let AnswerCounts { calls, admitted, denied, kept, ended, errors, late } =
                 AnswerCounts::of(self.run.calls_of(index));
             let counters = self.run.counters.iter().filter(|counter| counter.rule == index).count();
-            let counts = [counters, calls, admitted, denied, extended, ended, errors, late];
-            let [counters, calls, admitted, denied, extended, ended, errors, late] =
+            let counts = [counters, calls, admitted, denied, kept, ended, errors, late];
+            let [counters, calls, admitted, denied, kept, ended, errors, late] =
                 counts.map(|count| count.to_string());
-            [rule.name(), counters, calls, admitted, denied, extended, ended, errors, late]
+            [rule.name(), counters, calls, admitted, denied, kept, ended, errors, late]
         });
-        let columns = [
-            "rule", "counters", "calls", "admitted", "denied", "extended", "ended", "errors",
-            "late",
-        ];
+        let columns =
+            ["rule", "counters", "calls", "admitted", "denied", "kept", "ended", "errors", "late"];
         table::of(columns, rows)
     }
 
@@ -314,6 +312,7 @@ fn action_text(action: CallAction) -> String {
     match action {
         CallAction::Charge => "charge".to_owned(),
         CallAction::Reserve { hold } => format!("reserve {hold}"),
+        CallAction::Repeat { hold } => format!("reserve {hold} again"),
         CallAction::Extend { hold } => format!("extend {hold}"),
         CallAction::End { hold, by: HoldEnd::Commit } => format!("commit {hold}"),
         CallAction::End { hold, by: HoldEnd::Cancel } => format!("cancel {hold}"),
@@ -324,7 +323,7 @@ fn action_text(action: CallAction) -> String {
 fn answer_text(answer: &ObservedAnswer) -> String {
     match answer {
         ObservedAnswer::Admitted { remaining, reset }
-        | ObservedAnswer::Extended { remaining, reset }
+        | ObservedAnswer::Kept { remaining, reset }
         | ObservedAnswer::Ended { remaining, reset } => {
             let remaining = remaining.map(|hits| format!(", {hits} remaining"));
             format!("OK{}{}", remaining.unwrap_or_default(), reset_text(*reset))

@@ -48,8 +48,12 @@ fn end(hold: usize, by: HoldEnd, begin: u64, hits: u64, remaining: u64) -> Obser
 }
 
 fn extend(hold: usize, begin: u64, remaining: u64) -> ObservedCall {
-    let answer = ObservedAnswer::Extended { remaining: Some(remaining), reset: None };
+    let answer = ObservedAnswer::Kept { remaining: Some(remaining), reset: None };
     ObservedCall { action: CallAction::Extend { hold }, ..call(begin, begin + 10, 1, answer) }
+}
+
+fn repeat(hold: usize, begin: u64, hits: u64, remaining: u64) -> ObservedCall {
+    ObservedCall { action: CallAction::Repeat { hold }, hits, ..extend(hold, begin, remaining) }
 }
 
 fn found(model: &CounterModel, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
@@ -170,6 +174,25 @@ fn an_extension_that_may_have_failed_explains_answers_of_both() {
 }
 
 #[test]
+fn a_repeated_reserve_charges_nothing() {
+    for model in models(10) {
+        let sound = [reserved(1, 20, 4, 6), repeat(1, 40, 4, 6), reserved(2, 60, 6, 0)];
+        assert_eq!(found(&model, &sound), [], "{model:?}");
+        let charged = [reserved(1, 20, 4, 6), repeat(1, 40, 4, 2)];
+        assert_eq!(found(&model, &charged), [CheckedProperty::RemainingAccurate], "{model:?}");
+        let denial = ObservedCall { hits: 6, ..denied(60) };
+        let denied = [&sound[..2], &[denial]].concat();
+        assert_eq!(found(&model, &denied), [CheckedProperty::NoUnjustifiedDenial], "{model:?}");
+    }
+    // A repeated reserve need not begin the TTL of a permit anew.
+    let model = in_flight(2);
+    let both = [reserved(1, 20, 2, 0), repeat(1, TTL / 2, 2, 0)];
+    for after in [reserve(2, TTL + 100, 2), denied(TTL + 100)] {
+        assert_eq!(found(&model, &[&both[..], &[after]].concat()), []);
+    }
+}
+
+#[test]
 fn a_commit_of_an_extended_hold_is_not_charged_in_addition() {
     let model = hourly(10);
     let commit = end(1, HoldEnd::Commit, TTL + 100, 3, 7);
@@ -193,9 +216,9 @@ fn a_commit_after_the_ttl_may_be_charged_in_addition() {
 }
 
 #[test]
-fn the_extension_or_end_of_a_hold_is_never_denied() {
+fn a_request_about_an_open_hold_is_never_denied() {
     for model in models(10) {
-        for change in [end(1, HoldEnd::Commit, 40, 1, 0), extend(1, 40, 0)] {
+        for change in [end(1, HoldEnd::Commit, 40, 1, 0), extend(1, 40, 0), repeat(1, 40, 10, 0)] {
             let answer = ObservedAnswer::Denied { remaining: Some(0), reset: None };
             let calls = [reserved(1, 20, 10, 0), ObservedCall { answer, ..change }];
             assert_eq!(found(&model, &calls), [CheckedProperty::NoUnjustifiedDenial], "{model:?}");

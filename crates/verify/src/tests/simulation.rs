@@ -56,6 +56,8 @@ pub(super) enum Fault {
     NeverEnds,
     /// An extension leaves the hold as it is.
     ExtendsNothing,
+    /// One repeated reserve in ten is charged.
+    ChargesRepeats,
     /// Limits with room charge requests that another limit denies.
     ChargesDenied,
 }
@@ -142,7 +144,7 @@ impl SimulatedService {
         let uncharged = if is_free { request.hits } else { 0 };
         let (hits, action) = match request.action {
             CallAction::Charge => (Hits::Charge(as_u32(request.hits - uncharged)), None),
-            CallAction::Reserve { .. } => {
+            CallAction::Reserve { .. } | CallAction::Repeat { .. } => {
                 (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
             }
             CallAction::Extend { .. } => (Hits::Refund(0), Some(HoldAction::Extend)),
@@ -182,7 +184,10 @@ impl SimulatedService {
         let counters = self.counters.borrow();
         let end = match action {
             CallAction::End { by, .. } => Some(by),
-            CallAction::Charge | CallAction::Reserve { .. } | CallAction::Extend { .. } => None,
+            CallAction::Charge
+            | CallAction::Reserve { .. }
+            | CallAction::Repeat { .. }
+            | CallAction::Extend { .. } => None,
         };
         let is_ignored = match self.fault {
             Fault::NeverEnds => end.is_some() && self.chance(10),
@@ -212,9 +217,12 @@ impl SimulatedService {
             Some(HoldAction::CommitEach(cost)) => cost,
             Some(_) | None => 0,
         };
-        let also = match (self.fault, end) {
-            (Fault::CommitsTwice, Some(HoldEnd::Commit)) => Hits::Charge(cost),
-            (Fault::CancelsTooMuch, Some(HoldEnd::Cancel)) => Hits::Refund(1),
+        let also = match (self.fault, action) {
+            (Fault::CommitsTwice, CallAction::End { by: HoldEnd::Commit, .. }) => {
+                Hits::Charge(cost)
+            }
+            (Fault::CancelsTooMuch, CallAction::End { by: HoldEnd::Cancel, .. }) => Hits::Refund(1),
+            (Fault::ChargesRepeats, CallAction::Repeat { .. }) if self.chance(10) => request.hits,
             _ => return outcomes,
         };
         let mut outcomes = counters.decide(&MemoryRequest { hits: also, hold: None, ..*request });
