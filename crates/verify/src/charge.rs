@@ -148,9 +148,9 @@ impl TtlBegin {
         Self { from: reserve.begin, by: reserve.charged_by() }
     }
 
-    /// Begins it anew by the next call that keeps the hold: with certainty by an extension that came
-    /// in time. If the hold may have ended by then, at another counter it may not have: that suffices
-    /// for an answer without an error.
+    /// Begins it anew by the next call that keeps the hold: with certainty by an extension that
+    /// came in time. If the hold may have ended by then, at another counter it may not have: that
+    /// suffices for an answer without an error.
     fn keep(&mut self, call: &ObservedCall, model: &CounterModel, skew: u64) {
         let until = model.hold.map_or(u64::MAX, |hold| self.from.saturating_add(hold.ttl));
         // A call without a status was perhaps answered without the store.
