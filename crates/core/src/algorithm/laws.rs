@@ -3,12 +3,15 @@
 
 mod amend;
 mod amounts;
+mod extended;
 mod holds;
+mod limits;
 mod marks;
 mod memory;
 mod peek;
 mod permits;
 mod requests;
+mod settles;
 mod take_back;
 
 use proptest::prelude::*;
@@ -341,18 +344,23 @@ fn a_refund_of_nothing_changes_nothing() {
 
 #[test]
 fn a_counter_whose_newest_hits_are_returned_resets_with_those_before() {
-    let sliding = SlidingWindow::new(vec![window(9, 60_000)], 6, Estimate::Strict).unwrap();
-    let limit = limit(Algorithm::SlidingWindow(sliding), Charge::Admitted);
-    let mut before = limit.unused();
-    limit.charge(&mut before, 2, at(0)).unwrap();
-    let mut after = before.clone();
-    let receipt = limit.charge(&mut after, 1, at(20_000)).unwrap();
-    let reset_after = |state: &State| limit.report(state, None, at(20_000)).unwrap().reset_after;
-    let mut refunded = after.clone();
-    assert!(limit.refund(&mut refunded, 1, at(20_000)).unwrap());
-    assert_eq!(reset_after(&refunded), reset_after(&before));
-    assert!(limit.take_back(&mut after, receipt, at(20_000)).unwrap());
-    assert_eq!(reset_after(&after), reset_after(&before));
+    let windows = || vec![window(9, 60_000)];
+    for algorithm in [
+        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 6, Estimate::Strict).unwrap()),
+        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
+    ] {
+        let limit = limit(algorithm, Charge::Admitted);
+        let mut before = limit.unused();
+        limit.charge(&mut before, 2, at(0)).unwrap();
+        let mut after = before.clone();
+        let receipt = limit.charge(&mut after, 1, at(20_000)).unwrap();
+        let reset = |state: &State| limit.report(state, None, at(20_000)).unwrap().reset_after;
+        let mut refunded = after.clone();
+        assert!(limit.refund(&mut refunded, 1, at(20_000)).unwrap());
+        assert_eq!(reset(&refunded), reset(&before), "{limit:?}");
+        assert!(limit.take_back(&mut after, receipt, at(20_000)).unwrap());
+        assert_eq!(reset(&after), reset(&before), "{limit:?}");
+    }
 }
 
 #[test]

@@ -235,3 +235,65 @@ fn unpacked(packed: &[u8]) -> Record {
         receipts: receipts.collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Timestamp {
+        Timestamp::from_micros(us)
+    }
+
+    fn record(hits: u32) -> Record {
+        let receipts = std::iter::once(HoldReceipt { at: at(1), hits }).collect();
+        Record { until: at(100), has_ended: false, receipts }
+    }
+
+    fn of(records: &[(&str, u32)]) -> Records {
+        let mut made = Records::default();
+        records.iter().for_each(|(id, hits)| made.put(id.as_bytes(), &record(*hits), at(1)));
+        made
+    }
+
+    #[test]
+    fn records_are_equal_by_id_and_contents_in_any_order() {
+        let both = of(&[("a", 1), ("b", 2)]);
+        assert_eq!(both, of(&[("b", 2), ("a", 1)]));
+        for other in [&[("a", 1)][..], &[("a", 1), ("b", 3)], &[("a", 1), ("c", 2)]] {
+            assert_ne!(both, of(other));
+            assert_ne!(of(other), both);
+        }
+    }
+
+    #[test]
+    fn a_record_grows_the_memory_by_what_was_known_before_while_the_table_does_not() {
+        for length in 1..=32 {
+            let mut records = Records::default();
+            // Three records fit in the first table, four hashes in the first queue.
+            for number in 0..3_u8 {
+                let id = vec![number; length];
+                let before = records.heap_bytes();
+                let growth = records.growth_bytes(&id);
+                records.put(&id, &record(1), at(1));
+                assert_eq!(records.heap_bytes() - before, growth, "record {number} of {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_is_stored_as_it_is_and_lives_until_its_expiry() {
+        let mut records = Records::default();
+        assert!(records.is_empty());
+        let mut ended = record(7);
+        ended.receipts.push(HoldReceipt { at: at(2), hits: 8 });
+        ended.end_oldest();
+        for (id, record) in [(&b"a"[..], &record(5)), (b"b", &ended)] {
+            records.put(id, record, at(1));
+            assert_eq!(records.get(id, at(99)).as_ref(), Some(record));
+            assert_eq!(records.get(id, at(100)), None);
+        }
+        assert_eq!((ended.has_ended, ended.hits()), (true, 8));
+        assert_eq!([99, 100].map(|now| records.live(at(now)).count()), [2, 0]);
+        assert_eq!((records.latest(), records.is_empty()), (at(100), false));
+    }
+}

@@ -188,6 +188,18 @@ proptest! {
         };
         prop_assert_eq!(window.used + window.remaining, u64::from(most));
     }
+
+    #[test]
+    fn a_window_is_used_until_the_end_of_its_reset_time(algorithm in algorithms(), trace in traces()) {
+        let limit = limit(algorithm, Charge::Admitted);
+        let (_, state, now) = run(&limit, &trace);
+        let look = |now| limit.amend(&mut state.clone(), Amendment::Look, at(now)).unwrap().0.after.windows;
+        for (number, window) in look(now).iter().enumerate() {
+            let reset = window.reset_after.get();
+            prop_assert_eq!(look(now + reset)[number].used, 0);
+            prop_assert!(window.used == 0 || look(now + reset - 1)[number].used > 0);
+        }
+    }
 }
 
 #[test]

@@ -273,6 +273,8 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         let next = request(b"next", HoldAction::Reserve);
         let effect = gcra.reserve(&mut state, 1, next, at(TTL - 1)).unwrap();
         assert_eq!(effect == HoldEffect::Unrecorded, records == 100_000, "{effect:?}");
+        let later = gcra.reserve(&mut state, 1, next, at(TTL)).unwrap();
+        assert!(matches!(later, HoldEffect::Reserved { .. }), "those that have expired make way");
     }
 }
 

@@ -171,6 +171,28 @@ fn holds_in_any_number_are_charged_with_at_most_1_02_of_their_cost() {
 }
 
 #[test]
+fn of_128_holds_any_is_exact() {
+    let mut holds = HeldCounter::new();
+    (0..128).for_each(|number| holds.reserve(100, number * 1_000));
+    holds.commit(64, 0, 128_000);
+    assert_eq!(holds.excess(128_000), 0);
+}
+
+#[test]
+fn a_counter_that_is_idle_before_each_charge_has_one_mark() {
+    let mut holds = HeldCounter::new();
+    let bytes = [(); 3].map(|()| {
+        (0..40).for_each(|_| {
+            let now = holds.charges.len() as u64 * MINUTE;
+            holds.limit.charge(&mut holds.state, 1, at(now)).unwrap();
+            holds.charges.push(Charged { at: now, hits: 1 });
+        });
+        holds.state.heap_bytes()
+    });
+    assert_eq!(bytes, [bytes[0]; 3]);
+}
+
+#[test]
 fn holds_that_come_and_go_are_never_charged_with_less_than_their_cost() {
     let mut numbers = Numbers(2);
     let mut holds = HeldCounter::new();

@@ -61,6 +61,27 @@ fn permits_are_extended_by_their_id() {
     assert_eq!(change(&limit, &mut state, b"a", HoldAction::Extend, 7), HoldEffect::Extended);
     assert_eq!(remaining(&limit, &state, TTL + 6), 6);
     assert_eq!(remaining(&limit, &state, TTL + 7), 9);
+    let late = change(&limit, &mut state, b"a", HoldAction::Extend, TTL + 7);
+    assert_eq!(late, HoldEffect::Nothing, "it has ended");
+}
+
+#[test]
+fn a_take_back_prefers_a_permit_that_no_refund_has_taken_from() {
+    let (limit, mut state) = permits(12);
+    let receipts = [5, 5].map(|hits| limit.charge(&mut state, hits, at(0)).unwrap());
+    assert!(limit.refund(&mut state, 2, at(0)).unwrap());
+    assert!(limit.take_back(&mut state, receipts[1], at(0)).unwrap());
+    assert_eq!(remaining(&limit, &state, 0), 9, "the whole one is gone, 3 hits of the other left");
+}
+
+#[test]
+fn a_permit_is_gone_with_a_write_at_the_instant_at_which_it_ends() {
+    let (limit, mut state) = permits(9);
+    limit.charge(&mut state, 3, at(0)).unwrap();
+    limit.charge(&mut state, 2, at(TTL)).unwrap();
+    let mut fresh = limit.unused();
+    limit.charge(&mut fresh, 2, at(TTL)).unwrap();
+    assert_eq!(state, fresh);
 }
 
 #[test]

@@ -85,12 +85,30 @@ fn a_request_ends_one_hold_of_an_id_unless_each_of_its_descriptors_does() {
 
 #[test]
 fn a_later_charge_of_a_request_is_judged_by_those_before_it() {
-    let limit = limit(of_500(), Charge::Admitted);
-    for (peeked, is_allowed) in [(499, true), (500, false)] {
-        let questions = [(Hits::Peek(peeked), None), (Hits::Charge(1), None)];
+    for (charge, first, allowed) in [
+        (Charge::Admitted, Hits::Peek(499), [true, true]),
+        (Charge::Admitted, Hits::Peek(500), [true, false]),
+        (Charge::Admitted, Hits::Charge(501), [false, true]),
+        (Charge::Blamed, Hits::Charge(501), [false, false]),
+    ] {
+        let limit = limit(of_500(), charge);
+        let questions = [(first, None), (Hits::Charge(1), None)];
         let judged = asked(&limit, &mut [limit.unused()], &questions, 0);
-        let allowed = judged.outcomes.iter().map(|outcome| outcome.unwrap().allowed);
-        assert_eq!(allowed.collect::<Vec<_>>(), [true, is_allowed]);
+        let is_allowed = judged.outcomes.iter().map(|outcome| outcome.unwrap().allowed);
+        assert_eq!(is_allowed.collect::<Vec<_>>(), allowed, "{first:?} by {charge:?}");
+    }
+}
+
+#[test]
+fn a_counter_that_several_questions_name_is_written_by_any_of_them() {
+    let limit = limit(of_500(), Charge::Admitted);
+    let charge = (Hits::Charge(1), None);
+    let peek = (Hits::Peek(1), None);
+    for (questions, written) in
+        [([charge, peek], true), ([peek, charge], true), ([peek, peek], false)]
+    {
+        let judged = asked(&limit, &mut [limit.unused()], &questions, 0);
+        assert_eq!(judged.written.as_slice(), [written]);
     }
 }
 
