@@ -117,5 +117,12 @@ mod tests {
         budget.give(&a, 10);
         assert_eq!(budget.used(), 90);
         assert!(budget.take(&budget.account("a"), 10));
+        assert_eq!(["a", "b"].map(|name| budget.account(name).domain().to_owned()), ["a", "b"]);
+        // What is in use already counts, whatever the bounds.
+        budget.give(&b, 40);
+        budget.book(&a, 20);
+        assert_eq!(budget.used(), 80);
+        budget.give(&a, 20);
+        assert!(!budget.take(&a, 1));
     }
 }

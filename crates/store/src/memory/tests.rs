@@ -1,6 +1,8 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod as_backend;
 mod expiry;
+mod full;
 mod holds;
 mod lend;
 mod shards;

@@ -4,6 +4,7 @@ use tollgate_core::algorithm::Receipt;
 
 use super::*;
 use crate::Lender;
+use crate::loan::{LoanReturn, Returned};
 
 #[tokio::test]
 async fn a_charge_on_its_own_writes_what_a_request_of_it_would() {
@@ -57,4 +58,38 @@ async fn a_charge_is_taken_back_without_a_search_for_room() {
     let check = crate::tests::check(&name, &limit);
     full.store.take_back(&check, receipt, Instant::now()).await.unwrap();
     assert_eq!((full.store.len(), full.store.used_bytes()), (1, room));
+}
+
+#[test]
+fn a_return_of_a_loan_takes_hits_back_and_makes_no_counter_but_that_of_its_number() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(9, 60);
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, b"a");
+    let check = Check {
+        key: keys.key("d", &range),
+        limit: &limit,
+        hits: Hits::Charge(1),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    };
+    let now = Timestamp::from_micros(START);
+    let unused = Receipt { at: now, hits: 3, of_grant: false };
+    let returned = LoanReturn { unused, number: [7; 16], usable_for: Micros::from_secs(1) };
+    let late = Receipt { at: now + Micros::new(1), ..unused };
+    let late = LoanReturn { unused: late, number: [8; 16], ..returned };
+    for (returned, result) in
+        [(returned, Returned::Accepted), (returned, Returned::Repeated), (late, Returned::Late)]
+    {
+        assert_eq!(bench.store.return_now(&check, returned), Ok(result));
+        assert_eq!(bench.store.len(), 1, "{result:?}");
+    }
+    assert_eq!(hit(&bench, "d", "a", &limit), Some(true));
+    let unused = Receipt { hits: 1, ..unused };
+    let returned = LoanReturn { unused, number: [9; 16], ..returned };
+    assert_eq!(bench.store.return_now(&check, returned), Ok(Returned::Accepted));
+    let all = [("a", &limit, Hits::Peek(9))];
+    assert_eq!(ask(&bench.store, "d", &all), [Some(true)]);
 }

@@ -71,3 +71,18 @@ fn the_bytes_of_counters_cover_their_entries_keys_and_tables() {
     let used = bench.store.used_bytes();
     assert!((least..2 * least).contains(&used), "{used} bytes for {least}");
 }
+
+#[test]
+fn a_counter_that_never_expires_is_kept_at_the_last_instant_and_others_are_not() {
+    let limit = fixed(1, 60);
+    let budget = MemoryBudget::new(1 << 20, 1 << 20);
+    let mut shard = Shard::default();
+    let end = Timestamp::from_micros(u64::MAX);
+    for (name, expires) in [(b"a", end), (b"b", Timestamp::from_micros(START))] {
+        shard.insert(&budget, &CounterKey::of("d", name), limit.unused(), expires);
+    }
+    let all = shard.entries();
+    assert_eq!((shard.sweep(&budget, all, end), shard.len()), (1, 1));
+    assert_eq!(shard.sweep(&budget, all, end), 0);
+    assert!(shard.find(&CounterKey::of("d", b"a")).is_some());
+}

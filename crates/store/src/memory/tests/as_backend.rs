@@ -1,0 +1,56 @@
+//! The store as a backend, and the parts of a scan.
+
+use tollgate_core::algorithm::hold::{Hold, HoldAction, HoldRequest, OnSettle};
+
+use super::*;
+use crate::backend::Backend as _;
+use crate::servers::ServerList;
+
+#[tokio::test]
+async fn a_backend_in_memory_belongs_to_its_process_and_has_the_counters_of_the_store() {
+    let MemoryFixture { store, clock } = bench(1 << 20, 1 << 20);
+    let store = Arc::new(store);
+    assert!(!store.is_shared());
+    assert!(matches!(store.servers(), ServerList::InProcess));
+    assert_eq!((store.len(), store.is_empty()), (0, true));
+    let limit =
+        fixed(9, 60).with_hold(Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Charge });
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, b"a");
+    let recorded = [b"user=ann".to_vec()];
+    let hold = HoldRequest { id: b"id", action: HoldAction::Reserve, ttl: None };
+    let check = Check {
+        key: keys.key("d", &range),
+        limit: &limit,
+        hits: Hits::Charge(2),
+        role: Role::Enforce,
+        recorded: &recorded,
+        lease: None,
+        hold: Some(&hold),
+    };
+    store.decide_now(&[check], Prior::Open)[0].unwrap();
+    let memory: &MemoryStore<_> = &store;
+    let now = clock.now();
+    let tallies = store.tallies(&check.key).await.unwrap();
+    assert_eq!(tallies, memory.tallies(&check.key));
+    assert_eq!(tallies.iter().map(|tally| tally.charged).collect::<Vec<_>>(), [2]);
+    let open = store.open_holds(&check.key, now).await.unwrap();
+    assert_eq!(open, memory.open_holds(&check.key, now));
+    assert_eq!(open.holds.iter().map(|hold| hold.hits).collect::<Vec<_>>(), [2]);
+    let part = store.scan(None).await.unwrap();
+    assert_eq!(store.time_at(&part.at).await.unwrap(), now);
+}
+
+#[test]
+fn a_scan_of_an_empty_store_has_a_part_of_each_shard() {
+    let bench = bench(1 << 20, 1 << 20);
+    let mut next = bench.store.scan(None).next;
+    let mut parts = 1;
+    while let Some(at) = next {
+        let part = bench.store.scan(Some(at));
+        assert!(part.keys.is_empty());
+        next = part.next;
+        parts += 1;
+    }
+    assert_eq!(parts, SHARDS);
+}
