@@ -199,9 +199,10 @@ fn a_commit_of_an_extended_hold_is_not_charged_in_addition() {
     let extended = [reserved(1, 20, 4, 6), extend(1, TTL / 2, 6), commit.clone()];
     assert_eq!(found(&model, &extended), []);
     let denial = ObservedCall { hits: 6, ..denied(TTL + 200) };
-    let denied = [&extended[..], &[denial.clone()]].concat();
+    let unextended = [reserved(1, 20, 4, 6), commit, denial.clone()];
+    assert_eq!(found(&model, &unextended), []);
+    let denied = [&extended[..], &[denial]].concat();
     assert_eq!(found(&model, &denied), [CheckedProperty::NoUnjustifiedDenial]);
-    assert_eq!(found(&model, &[reserved(1, 20, 4, 6), commit, denial]), []);
 }
 
 #[test]

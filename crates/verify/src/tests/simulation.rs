@@ -182,17 +182,10 @@ impl SimulatedService {
         action: CallAction,
     ) -> Vec<(bool, u64, Option<u64>)> {
         let counters = self.counters.borrow();
-        let end = match action {
-            CallAction::End { by, .. } => Some(by),
-            CallAction::Charge
-            | CallAction::Reserve { .. }
-            | CallAction::Repeat { .. }
-            | CallAction::Extend { .. } => None,
-        };
-        let is_ignored = match self.fault {
-            Fault::NeverEnds => end.is_some() && self.chance(10),
-            Fault::CancelsNothing => end == Some(HoldEnd::Cancel),
-            Fault::ExtendsNothing => matches!(action, CallAction::Extend { .. }),
+        let is_ignored = match (self.fault, action) {
+            (Fault::NeverEnds, CallAction::End { .. }) => self.chance(10),
+            (Fault::CancelsNothing, CallAction::End { by: HoldEnd::Cancel, .. })
+            | (Fault::ExtendsNothing, CallAction::Extend { .. }) => true,
             _ => false,
         };
         if is_ignored {
