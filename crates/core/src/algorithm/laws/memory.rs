@@ -162,3 +162,15 @@ fn only_a_commit_without_a_hold_needs_memory_among_operations_on_existing_holds(
         }
     }
 }
+
+#[test]
+fn marks_of_refunds_are_not_merged_but_as_few() {
+    let gcra = Gcra::new(window(9_999, 60_000_000), None, None).unwrap();
+    let limit = holding(Algorithm::Gcra(gcra), OnSettle::Charge);
+    let mut state = limit.unused();
+    for now in 0..1_000 {
+        limit.charge(&mut state, 3, at(now)).unwrap();
+        assert!(limit.refund(&mut state, 1, at(now)).unwrap());
+    }
+    assert!(state.heap_bytes() < 8_000, "{} bytes", state.heap_bytes());
+}
