@@ -25,6 +25,10 @@ impl<S: Service> Connection<S> {
         let max_list = max_streams * 4 + 200;
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
         assert!(self.timers.deadlines() <= max_list, "{} deadlines", self.timers.deadlines());
+        for (id, stream) in &self.streams {
+            let is_scheduled = stream.deadline.is_none_or(|at| self.timers.is_scheduled(at, *id));
+            assert!(is_scheduled, "stream {id} is in the queue of deadlines");
+        }
         assert!(self.spare.len() <= MAX_SPARE);
         assert!(self.streams.len() <= max_streams);
     }

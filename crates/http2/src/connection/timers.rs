@@ -151,6 +151,12 @@ impl ConnectionTimers {
         self.deadlines.len()
     }
 
+    /// Returns `true` if a stream is in the queue of deadlines with this one.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn is_scheduled(&self, at: Instant, stream: u32) -> bool {
+        self.deadlines.contains(&(at, stream))
+    }
+
     /// Returns `true` while the socket has not accepted all output.
     pub(super) fn is_unsent(&self) -> bool {
         self.unsent_since.is_some()
@@ -328,11 +334,12 @@ impl<S: Service> Connection<S> {
         if stream.scheduled.replace(at) == Some(at) {
             return;
         }
-        // Streams that are closed or have another deadline leave entries behind.
+        // Streams that are closed or have a later deadline leave entries behind. The latest entry
+        // of a stream without a deadline stays: it may get the same one again.
         if self.timers.deadlines.len() >= self.timers.deadlines_bound {
             let streams = &self.streams;
             self.timers.deadlines.retain(|(at, id)| {
-                streams.get(id).is_some_and(|stream| stream.deadline == Some(*at))
+                streams.get(id).is_some_and(|stream| stream.scheduled == Some(*at))
             });
             self.timers.deadlines_bound =
                 self.timers.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);

@@ -203,3 +203,24 @@ fn a_stream_that_is_opened_during_a_shutdown_learns_of_it() {
     open(&mut connection, 3, now);
     assert!(service.delivery().is_shutting_down());
 }
+
+#[test]
+fn an_answer_has_its_deadline_though_others_were_dropped_at_the_instant_at_which_it_waits() {
+    let (mut connection, service, now) = opened();
+    for stream in (3..).step_by(2).take(80) {
+        open(&mut connection, stream, now);
+        let mut reset = Vec::new();
+        write(&mut reset, kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+        connection.receive(&reset, now);
+    }
+    service.push(b"twelve bytes");
+    let mut wider = Vec::new();
+    write(&mut wider, kind::WINDOW_UPDATE, 0, 1, &1u32.to_be_bytes());
+    connection.receive(&wider, now);
+    connection.check();
+    connection.on_written(usize::MAX, now);
+    connection.on_time(now + LIMITS.message_timeout);
+    let mut reset = Vec::new();
+    write(&mut reset, kind::RST_STREAM, 0, 1, &code(Reason::CANCEL).to_be_bytes());
+    assert_eq!(connection.out(), reset);
+}
