@@ -236,4 +236,69 @@ mod tests {
             prop_assert_eq!(budget.used(), 0);
         }
     }
+    #[test]
+    fn connections_and_calls_each_have_a_quarter_that_the_other_cannot_take() {
+        use futures_util::FutureExt as _;
+        let budget = Arc::new(Budget::new(160));
+        let was_exceeded = || budget.exceeded().now_or_never().is_some();
+        let calls = budget.hold(120).unwrap();
+        assert!(!was_exceeded());
+        assert!(budget.hold(1).is_err() && was_exceeded() && !was_exceeded());
+        // What connections hold of their own part is no part of what they leave to calls.
+        let connection = budget.hold_connection(30).unwrap();
+        assert!(budget.hold(1).is_err() && was_exceeded());
+        drop((calls, connection));
+        assert_eq!(budget.used(), 0);
+        let connections = budget.hold_connection(120).unwrap();
+        assert!(budget.hold_connection(1).is_err() && was_exceeded());
+        assert!(budget.hold(41).is_err() && was_exceeded());
+        let calls = budget.hold(40).unwrap();
+        assert!(budget.hold_connection(0).is_ok() && budget.hold(0).is_ok() && !was_exceeded());
+        drop(connections);
+        assert_eq!((budget.used(), budget.connections.load(Ordering::Relaxed)), (40, 0));
+        drop(calls);
+    }
+
+    #[test]
+    fn the_budget_is_scarce_when_a_sixteenth_is_left_for_calls() {
+        let budget = Arc::new(Budget::new(160));
+        let calls = budget.hold(110).unwrap();
+        assert!(!budget.is_scarce());
+        let more = budget.hold(1).unwrap();
+        assert!(budget.is_scarce());
+        drop((calls, more));
+        let connections = budget.hold_connection(60).unwrap();
+        let calls = budget.hold(90).unwrap();
+        assert!(!budget.is_scarce());
+        let more = budget.hold(1).unwrap();
+        assert!(budget.is_scarce());
+        drop((connections, calls, more));
+    }
+
+    #[test]
+    fn an_account_reserves_chunks_beyond_its_own_bytes_and_keeps_one() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let mut account = ConnectionAccount::new(Arc::clone(&budget));
+        let chunks = |bytes: usize, chunks: usize| (bytes, chunks * CHUNK);
+        let mut charged = |bytes| {
+            account.charge(bytes).unwrap();
+            (account.used(), budget.used())
+        };
+        assert_eq!(charged(OWN), chunks(OWN, 0));
+        assert_eq!(charged(1), chunks(OWN + 1, 1));
+        assert_eq!(charged(CHUNK - 1), chunks(OWN + CHUNK, 1));
+        assert_eq!(charged(CHUNK + 1), chunks(OWN + 2 * CHUNK + 1, 3));
+        let mut released = |bytes| {
+            account.release(bytes);
+            (account.used(), budget.used())
+        };
+        assert_eq!(released(CHUNK), chunks(OWN + CHUNK + 1, 3));
+        assert_eq!(released(1), chunks(OWN + CHUNK, 1));
+        assert_eq!(released(CHUNK), chunks(OWN, 1));
+        assert_eq!(released(OWN), chunks(0, 1));
+        assert_eq!(account.charge((256 << 10) + 1), Err(BudgetExceeded));
+        assert_eq!(account.charge(256 << 10), Ok(()));
+        drop(account);
+        assert_eq!(budget.used(), 0);
+    }
 }

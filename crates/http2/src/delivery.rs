@@ -162,4 +162,36 @@ mod tests {
         assert_eq!(delivery.acknowledged(), 0);
         assert_eq!((acknowledged(b"tollgate"), acknowledged(b"goaway\0\0")), (None, None));
     }
+    #[test]
+    fn who_waits_is_woken_by_an_acknowledgement_and_by_the_shutdown() {
+        use std::pin::pin;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        use std::task::{Context, Wake};
+
+        #[derive(Default)]
+        struct Count(AtomicU32);
+
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let delivery = Delivery::new();
+        let count = Arc::<Count>::default();
+        let waker = Waker::from(Arc::clone(&count));
+        let cx = &mut Context::from_waker(&waker);
+        assert_eq!(delivery.request_acknowledgement(), 1);
+        assert!(delivery.take_ping(7).is_some());
+        let mut changed = pin!(delivery.changed(0));
+        assert!(changed.as_mut().poll(cx).is_pending());
+        assert!(delivery.acknowledge(1, Instant::now()));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(changed.poll(cx).is_ready());
+        let mut changed = pin!(delivery.changed(1));
+        assert!(changed.as_mut().poll(cx).is_pending());
+        delivery.shut_down();
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+        assert!(changed.poll(cx).is_ready());
+    }
 }

@@ -31,3 +31,19 @@ impl ClosedStreams {
         stream <= self.refused_up_to || self.recent.contains(&stream)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_streams_are_remembered_and_all_up_to_the_last_refused_one() {
+        let mut closed = ClosedStreams::default();
+        (0..64).for_each(|number| closed.push(11 + 2 * number));
+        assert!(closed.contains(11) && closed.contains(137) && !closed.contains(9));
+        closed.push(139);
+        assert!(!closed.contains(11) && closed.contains(13) && closed.contains(139));
+        closed.push_refused(11);
+        assert!(closed.contains(1) && closed.contains(11));
+    }
+}

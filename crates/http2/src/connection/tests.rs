@@ -2,6 +2,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod delivery;
+mod errors;
 mod frames;
 mod life;
 mod memory;

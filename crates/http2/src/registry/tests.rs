@@ -172,3 +172,45 @@ fn for_lack_of_memory_idle_connections_go_and_then_those_that_hold_most() {
     );
     drop(held);
 }
+
+#[test]
+fn evicted_clients_that_do_not_close_though_they_are_cut_keep_others_out() {
+    let registry = registry(ConnectionBounds { total: 1, per_address: None, leaving: 1 }, 100);
+    // One that is open, one that leaves, and as many that are cut as may be.
+    let mut all: Vec<_> = (0..18).map(|_| registry.register(None).expect("a place")).collect();
+    assert!(registry.register(None).is_none());
+    drop(all.remove(0));
+    assert!(registry.register(None).is_some());
+    drop(all);
+    assert_eq!(registry.state.lock().closing, 0);
+}
+
+#[test]
+fn a_search_goes_on_behind_the_last_one() {
+    let bounds = ConnectionBounds { total: 1_500, per_address: None, leaving: MAX_LEAVING };
+    let registry = registry(bounds, 2_000);
+    let all: Vec<_> = (0..1_500).map(|_| registry.register(None).unwrap()).collect();
+    for (number, one) in all.iter().enumerate() {
+        let millis = if [1_023, 1_024, 1_400].contains(&number) { 100 } else { 200 };
+        one.usage().record(load(false, 1, 0), at(&registry, millis));
+    }
+    let mut newer = Vec::new();
+    for expected in [1_023, 1_400] {
+        newer.push(registry.register(None).unwrap());
+        newer[newer.len() - 1].usage().record(load(true, 1, 0), at(&registry, 300));
+        let gone: Vec<_> = (0..all.len()).filter(|number| is_evicted(&all[*number])).collect();
+        assert_eq!(gone.last(), Some(&expected), "{gone:?}");
+    }
+    assert!(!is_evicted(&all[1_024]), "the latest of equal ones goes first");
+}
+
+#[test]
+fn an_idle_connection_is_spared_for_a_second() {
+    let registry = registry(BOUNDS, 100);
+    let open = registry.register(None).unwrap();
+    open.usage().record(load(false, 1, 0), at(&registry, 500));
+    registry.relieve_once(at(&registry, 1_499));
+    assert!(!is_evicted(&open));
+    registry.relieve_once(at(&registry, 1_500));
+    assert!(is_evicted(&open));
+}

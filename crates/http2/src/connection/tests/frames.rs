@@ -113,22 +113,6 @@ fn a_header_block_in_pieces_is_read_as_one() {
 }
 
 #[test]
-fn frames_on_even_streams_are_errors_of_the_connection() {
-    let frames: [(u8, &[u8]); 4] = [
-        (kind::DATA, b"abc"),
-        (kind::RST_STREAM, &[0, 0, 0, 8]),
-        (kind::WINDOW_UPDATE, &[0, 0, 0, 1]),
-        (kind::PRIORITY, &[0, 0, 0, 2, 0]),
-    ];
-    for (kind, payload) in frames {
-        let mut peer = TestPeer::new();
-        peer.call(5, "/wait", b"");
-        peer.frame(kind, 0, 2, payload);
-        assert_eq!(peer.goaway(), Some(code(Reason::PROTOCOL_ERROR)), "frame type {kind}");
-    }
-}
-
-#[test]
 fn a_stream_error_leaves_other_calls_alone() {
     for fields in [
         &[(":method", "POST"), (":scheme", "http")][..],
@@ -141,45 +125,6 @@ fn a_stream_error_leaves_other_calls_alone() {
         assert_eq!(peer.sent(), [SentFrame::Reset(1, code(Reason::PROTOCOL_ERROR))], "{fields:?}");
         peer.call(3, "/echo", b"a");
         assert_eq!(peer.sent(), echo(3, b"a"));
-    }
-}
-
-#[test]
-fn a_connection_error_has_its_code() {
-    type Case = (&'static str, u8, u8, u32, &'static [u8], Reason);
-    let cases: [Case; 13] = [
-        ("DATA of no stream", kind::DATA, 0, 0, b"a", Reason::PROTOCOL_ERROR),
-        ("DATA of an idle stream", kind::DATA, 0, 1, b"a", Reason::PROTOCOL_ERROR),
-        ("HEADERS of an even stream", kind::HEADERS, 4, 2, b"", Reason::PROTOCOL_ERROR),
-        ("padding beyond the frame", kind::HEADERS, 8 | 4, 1, &[9, 0], Reason::PROTOCOL_ERROR),
-        ("a block that is none", kind::HEADERS, 4, 1, &[0x80], Reason::COMPRESSION_ERROR),
-        ("PUSH_PROMISE", kind::PUSH_PROMISE, 4, 1, &[0; 4], Reason::PROTOCOL_ERROR),
-        ("CONTINUATION of nothing", kind::CONTINUATION, 4, 1, b"", Reason::PROTOCOL_ERROR),
-        ("SETTINGS of a stream", kind::SETTINGS, 0, 1, &[], Reason::PROTOCOL_ERROR),
-        ("SETTINGS of 5 bytes", kind::SETTINGS, 0, 0, &[0; 5], Reason::FRAME_SIZE_ERROR),
-        ("PING of 7 bytes", kind::PING, 0, 0, &[0; 7], Reason::FRAME_SIZE_ERROR),
-        (
-            "a window too wide",
-            kind::WINDOW_UPDATE,
-            0,
-            0,
-            &[0x7f, 255, 255, 255],
-            Reason::FLOW_CONTROL_ERROR,
-        ),
-        (
-            "PRIORITY of an idle stream on itself",
-            kind::PRIORITY,
-            0,
-            1,
-            &[0, 0, 0, 1, 0],
-            Reason::PROTOCOL_ERROR,
-        ),
-        ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 5, &[0; 4], Reason::PROTOCOL_ERROR),
-    ];
-    for (what, kind, flags, stream, payload, expected) in cases {
-        let mut peer = TestPeer::new();
-        peer.frame(kind, flags, stream, payload);
-        assert_eq!(peer.goaway(), Some(code(expected)), "{what}");
     }
 }
 

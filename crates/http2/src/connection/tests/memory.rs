@@ -121,3 +121,37 @@ fn unread_trailers_are_charged() {
     peer.bytes(&trailers);
     assert!(peer.connection.account.used() >= 10_000);
 }
+
+#[test]
+fn buffers_of_finished_calls_are_kept_unless_they_are_large() {
+    let mut peer = TestPeer::new();
+    for (number, (bytes, kept)) in [(4_096, 1), (4_097, 0), (10, 1)].into_iter().enumerate() {
+        peer.call(1 + 2 * u32::try_from(number).unwrap(), "/echo", &vec![b'a'; bytes]);
+        assert_eq!(peer.connection.spare.len(), kept, "{bytes} bytes");
+    }
+    peer.connection.spare.clear();
+    for number in 0..65 {
+        peer.connection.recycle(Exchange::default());
+        assert_eq!(peer.connection.spare.len(), 64.min(number + 1));
+    }
+}
+
+#[test]
+fn without_memory_some_output_pauses_reading_and_much_ends_the_connection() {
+    let out = |bytes: usize| {
+        let mut peer = TestPeer::with(LIMITS, 0);
+        peer.call(1, "/big", bytes.to_string().as_bytes());
+        peer.connection.charge_buffers(0);
+        peer
+    };
+    assert!(out(5_000).connection.wants_bytes());
+    let others = out(16_000).connection.out().len() - 16_000;
+    let mut peer = out((16 << 10) - others);
+    assert_eq!((peer.connection.out().len(), peer.connection.end()), (16 << 10, None));
+    assert!(!peer.connection.wants_bytes());
+    peer.sent();
+    peer.connection.charge_buffers(0);
+    assert!(peer.connection.wants_bytes());
+    let peer = out((16 << 10) - others + 1);
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Unread));
+}

@@ -148,3 +148,53 @@ fn the_last_window_of_a_settings_frame_counts() {
         [SentFrame::SettingsAck, head(1), SentFrame::Data(1, b"abc".to_vec(), false)]
     );
 }
+
+#[test]
+fn windows_are_given_back_by_halves_and_end_where_they_were_announced() {
+    // Of a stream that is read, and one that is not, with little padding and with much.
+    for (path, data, returned) in [
+        ("/stream", 16_000, true),
+        ("/unread", 16_000, false),
+        ("/unread", 16_200, false),
+        ("/unread", 1, true),
+    ] {
+        let mut peer = TestPeer::with(LIMITS, 16 << 20);
+        let headers = peer.headers(1, path, false);
+        peer.bytes(&headers);
+        let padding = (16_383 - data).min(255);
+        let payload = vec![u8::try_from(padding).unwrap(); 1 + data + padding];
+        let mut given = [0; 2];
+        let mut was_reset = false;
+        let mut counted = 0;
+        while counted < 3 << 20 && !was_reset {
+            peer.frame(kind::DATA, flag::PADDED, 1, &payload);
+            counted += payload.len();
+            for sent in peer.sent() {
+                if let SentFrame::WindowUpdate(stream, bytes) = sent {
+                    assert!((512 << 10..(512 << 10) + 16_384).contains(&bytes), "{bytes}");
+                    given[stream as usize] += bytes as usize;
+                } else {
+                    assert_eq!(sent, SentFrame::Reset(1, code(Reason::FLOW_CONTROL_ERROR)));
+                    was_reset = true;
+                }
+            }
+            assert!(given[0] <= counted && counted - given[0] < 512 << 10, "{path} {given:?}");
+            let is_beyond = counted > given[1] + (1 << 20);
+            assert_eq!(was_reset, is_beyond, "{path} {counted} {given:?}");
+        }
+        assert_eq!(was_reset, !returned, "{path}");
+    }
+}
+
+#[test]
+fn answers_have_the_window_of_the_connection_in_turn() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/big", b"65535");
+    [3, 5, 7].into_iter().for_each(|stream| peer.call(stream, "/big", b"1000"));
+    peer.sent();
+    for stream in [3, 5, 7, 3, 5, 7] {
+        widen(&mut peer, 0, 100);
+        let sent = peer.sent();
+        assert_eq!((sent.len(), data(&sent, stream)), (1, 100), "{stream}: {sent:?}");
+    }
+}
