@@ -195,4 +195,21 @@ mod tests {
         b"abc".iter().for_each(|byte| sender.send(&[*byte]));
         assert_eq!(data(poll(&mut body)), "abc");
     }
+    #[test]
+    fn a_body_is_at_its_end_when_nothing_but_the_end_is_left() {
+        let ends = |finish: fn(&BodySender), is_read: bool| {
+            let (sender, mut body) = channel(Waker::noop().clone());
+            sender.send(b"abc");
+            finish(&sender);
+            if is_read {
+                assert_eq!(data(poll(&mut body)), "abc");
+            }
+            body.is_end_stream()
+        };
+        assert!(ends(|sender| sender.finish(None), true));
+        assert!(!ends(|sender| sender.finish(None), false), "bytes are left");
+        assert!(!ends(|sender| sender.finish(Some(HeaderMap::new())), true), "trailers are left");
+        assert!(!ends(|sender| sender.fail(BodyError::Cancelled), true), "an error is left");
+        assert!(!ends(|_| (), true), "more may come");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::super::ConnectionEnd;
 use super::*;
+use crate::stream::STREAM_COST;
 
 /// Opens the windows of the connection and of all streams to their maximum.
 fn open_windows(peer: &mut TestPeer) {
@@ -63,7 +64,8 @@ fn a_client_that_reads_nothing_is_cut_off_when_memory_is_used_up() {
 fn a_call_that_waits_is_charged_with_its_message() {
     let mut peer = TestPeer::new();
     peer.call(1, "/wait", &[0; 10_000]);
-    assert!(peer.connection.account.used() >= 10_000);
+    let future = size_of::<super::super::CallFuture<Echo>>();
+    assert_eq!(peer.connection.account.used(), 10_000 + STREAM_COST + future);
 }
 
 #[test]
