@@ -148,6 +148,23 @@ fn an_error_of_an_open_stream_has_its_code() {
 }
 
 #[test]
+fn a_stream_that_begins_with_a_priority_must_not_depend_on_itself() {
+    let error = vec![SentFrame::Reset(1, code(Reason::PROTOCOL_ERROR))];
+    for (on, expected) in [(0, echo(1, b"")), (3, echo(1, b"")), (1, error)] {
+        // With the bit of an exclusive dependency, and without.
+        for exclusive in [0, 1 << 31] {
+            let mut peer = TestPeer::new();
+            let headers = peer.headers(1, "/echo", true);
+            let priority = u32::to_be_bytes(exclusive | on);
+            let payload = [&priority[..], &[16], &headers[HEAD..]].concat();
+            let flags = flag::END_STREAM | flag::END_HEADERS | flag::PRIORITY;
+            peer.frame(kind::HEADERS, flags, 1, &payload);
+            assert_eq!(peer.sent(), expected, "{on}");
+        }
+    }
+}
+
+#[test]
 fn a_body_has_the_length_that_was_announced() {
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/echo")];
     let fields = [&usual[..], &[("content-length", "3")]].concat();

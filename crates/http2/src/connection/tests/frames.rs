@@ -118,6 +118,7 @@ fn a_stream_error_leaves_other_calls_alone() {
         &[(":method", "POST"), (":scheme", "http")][..],
         &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("connection", "close")],
         &[(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("content-length", "2")],
+        &[(":method", "POST"), (":scheme", "http"), (":path", "/stream"), ("content-length", "2")],
     ] {
         let mut peer = TestPeer::new();
         let headers = peer.list(1, fields, true);

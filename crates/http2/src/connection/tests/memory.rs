@@ -62,9 +62,21 @@ fn a_client_that_reads_nothing_is_cut_off_when_memory_is_used_up() {
 
 #[test]
 fn a_call_that_waits_is_charged_with_its_message() {
+    let future = size_of::<super::super::CallFuture<Echo>>();
+    for pieces in [&[10_000][..], &[9_000, 1_000], &[10_000, 0]] {
+        let mut peer = TestPeer::new();
+        let headers = peer.headers(1, "/wait", false);
+        peer.bytes(&headers);
+        for (number, bytes) in pieces.iter().enumerate() {
+            let is_last = number + 1 == pieces.len();
+            let flags = if is_last { flag::END_STREAM } else { 0 };
+            peer.frame(kind::DATA, flags, 1, &vec![0; *bytes]);
+        }
+        let used = peer.connection.account.used();
+        assert_eq!(used, 10_000 + STREAM_COST + future, "{pieces:?}");
+    }
     let mut peer = TestPeer::new();
     peer.call(1, "/wait", &[0; 10_000]);
-    let future = size_of::<super::super::CallFuture<Echo>>();
     assert_eq!(peer.connection.account.used(), 10_000 + STREAM_COST + future);
 }
 
