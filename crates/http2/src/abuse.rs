@@ -185,4 +185,14 @@ mod tests {
         }
         assert_eq!(sent, IDLE_COST.max / EMPTY_COST);
     }
+    #[test]
+    fn elapsed_time_is_credited_when_a_bound_is_reached_and_not_before() {
+        for (record, bound, abuse) in KINDS {
+            let begun = Instant::now();
+            let mut counters = AbuseCounters::new(begun);
+            let later = begun + Duration::from_secs(3_600);
+            assert!((0..=2 * bound.max).all(|_| record(&mut counters, later).is_ok()));
+            assert_eq!(record(&mut counters, later), Err(abuse));
+        }
+    }
 }

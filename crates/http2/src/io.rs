@@ -158,9 +158,9 @@ impl<S: Service, IO: AsyncRead + AsyncWrite + Unpin> Driver<S, IO> {
             // Not earlier than the read: an acknowledgement must not seem to be in time.
             let taken = self.connection.receive(bytes, now());
             let rest = bytes.get(taken..).unwrap_or_default();
-            if rest.is_empty() && kept > 0 {
+            if rest.is_empty() {
                 self.partial = Vec::new();
-            } else if !rest.is_empty() {
+            } else {
                 self.partial.clear();
                 self.partial.extend_from_slice(rest);
             }

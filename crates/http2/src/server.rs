@@ -1,5 +1,8 @@
 //! Opens, runs, shuts down and closes the connections of a worker.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is wrong, and a frame: its type, flags, stream and payload.
+/// A frame, after the name of what it is: its type, flags, stream and payload.
 type Case = (&'static str, u8, u8, u32, &'static [u8]);
 
 /// Returns a client with an open stream 5 and a complete one 7, both of which wait.

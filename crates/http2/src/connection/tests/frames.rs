@@ -274,3 +274,29 @@ fn calls_of_others_leave_a_connection_its_own_share() {
         (vec![], None, 1)
     );
 }
+
+#[test]
+fn a_block_that_changes_the_table_is_decoded_each_time() {
+    let mut peer = TestPeer::new();
+    let inserted = [&[0x83, 0x86, 0x44, 5][..], b"/echo"].concat();
+    // The entry of the first block, by its index after the second.
+    for (stream, block) in [(1, &inserted[..]), (3, &inserted), (5, &[0x83, 0x86, 0x80 | 63])] {
+        peer.frame(kind::HEADERS, flag::END_STREAM | flag::END_HEADERS, stream, block);
+        assert_eq!(peer.sent(), echo(stream, b""));
+    }
+}
+
+#[test]
+fn a_block_is_remembered_unless_it_is_long() {
+    let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/echo")];
+    let block = |length: usize| {
+        let mut peer = TestPeer::new();
+        let value = "v".repeat(length);
+        let headers = peer.list(1, &[&usual[..], &[("x", &value)]].concat(), true);
+        peer.bytes(&headers);
+        (headers.len() - HEAD, peer.connection.known.is_some())
+    };
+    let others = block(1_900).0 - 1_900;
+    assert_eq!(block(2_048 - others), (2_048, true));
+    assert_eq!(block(2_049 - others), (2_049, false));
+}
