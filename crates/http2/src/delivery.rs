@@ -169,16 +169,16 @@ mod tests {
         use std::task::{Context, Wake};
 
         #[derive(Default)]
-        struct Count(AtomicU32);
+        struct WakeCount(AtomicU32);
 
-        impl Wake for Count {
+        impl Wake for WakeCount {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
 
         let delivery = Delivery::new();
-        let count = Arc::<Count>::default();
+        let count = Arc::<WakeCount>::default();
         let waker = Waker::from(Arc::clone(&count));
         let cx = &mut Context::from_waker(&waker);
         assert_eq!(delivery.request_acknowledgement(), 1);

@@ -20,7 +20,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// The cause of the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum ServedEnd {
     Drain,
     Age,
     Eviction,
@@ -39,13 +39,13 @@ impl ConnectionObserver for Closed {
 
 /// Returns the reason of the first GOAWAY to a client, and why its connection was closed, if the
 /// server closed it.
-async fn ended_by(cause: Cause) -> (Option<u32>, Vec<CloseReason>) {
+async fn ended_by(cause: ServedEnd) -> (Option<u32>, Vec<CloseReason>) {
     let budget = Arc::new(Budget::new(1 << 20));
     let observer = Arc::<Closed>::default();
     let bounds = ConnectionBounds { total: 1, per_address: None, leaving: 1 };
     let registry = Registry::new(bounds, Arc::clone(&budget), Arc::<Closed>::clone(&observer));
     let drain = CancellationToken::new();
-    let max_age = (cause == Cause::Age).then(|| Duration::from_secs(10));
+    let max_age = (cause == ServedEnd::Age).then(|| Duration::from_secs(10));
     let server = TransportServer {
         lifetime: Lifetime { limits: LIMITS, max_age, max_age_grace: None },
         tls: None,
@@ -64,10 +64,10 @@ async fn ended_by(cause: Cause) -> (Option<u32>, Vec<CloseReason>) {
     client.read_exact(&mut [0; HEAD + 18 + HEAD + 4 + HEAD]).await.unwrap();
     let mut next = None;
     match cause {
-        Cause::Drain => drain.cancel(),
-        Cause::Age => {}
-        Cause::Eviction => next = registry.register(None),
-        Cause::Error => {
+        ServedEnd::Drain => drain.cancel(),
+        ServedEnd::Age => {}
+        ServedEnd::Eviction => next = registry.register(None),
+        ServedEnd::Error => {
             client.write_all(&[0, 0, 0, kind::PUSH_PROMISE, 0, 0, 0, 0, 1]).await.unwrap()
         }
     }
@@ -85,12 +85,12 @@ async fn ended_by(cause: Cause) -> (Option<u32>, Vec<CloseReason>) {
 #[tokio::test]
 async fn a_connection_is_served_until_the_server_its_age_its_eviction_or_an_error_ends_it() {
     for (cause, reason, closed) in [
-        (Cause::Drain, Reason::NO_ERROR, vec![]),
-        (Cause::Eviction, Reason::NO_ERROR, vec![CloseReason::Evicted]),
-        (Cause::Error, Reason::PROTOCOL_ERROR, vec![CloseReason::Protocol]),
+        (ServedEnd::Drain, Reason::NO_ERROR, vec![]),
+        (ServedEnd::Eviction, Reason::NO_ERROR, vec![CloseReason::Evicted]),
+        (ServedEnd::Error, Reason::PROTOCOL_ERROR, vec![CloseReason::Protocol]),
     ] {
         assert_eq!(ended_by(cause).await, (Some(reason.0), closed), "{cause:?}");
     }
     tokio::time::pause();
-    assert_eq!(ended_by(Cause::Age).await, (Some(Reason::NO_ERROR.0), vec![]));
+    assert_eq!(ended_by(ServedEnd::Age).await, (Some(Reason::NO_ERROR.0), vec![]));
 }

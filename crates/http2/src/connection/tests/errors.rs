@@ -3,7 +3,7 @@
 use super::*;
 
 /// A frame, after the name of what it is: its type, flags, stream and payload.
-type Case = (&'static str, u8, u8, u32, &'static [u8]);
+type FrameCase = (&'static str, u8, u8, u32, &'static [u8]);
 
 /// Returns a client with an open stream 5 and a complete one 7, both of which wait.
 fn waiting() -> TestPeer {
@@ -33,7 +33,7 @@ fn frames_on_even_streams_are_errors_of_the_connection() {
 
 #[test]
 fn a_connection_error_has_its_code() {
-    let protocol: [Case; 21] = [
+    let protocol: [FrameCase; 21] = [
         ("DATA of no stream", kind::DATA, 0, 0, b"a"),
         ("DATA of an idle stream", kind::DATA, 0, 9, b"a"),
         ("padding of DATA beyond the frame", kind::DATA, 8, 5, &[1]),
@@ -56,7 +56,7 @@ fn a_connection_error_has_its_code() {
         ("RST_STREAM of an idle stream", kind::RST_STREAM, 0, 9, &[0; 4]),
         ("RST_STREAM of an even stream", kind::RST_STREAM, 0, 4, &[0; 4]),
     ];
-    let sizes: [Case; 12] = [
+    let sizes: [FrameCase; 12] = [
         ("HEADERS without the whole priority", kind::HEADERS, 0x20 | 4, 9, &[0; 4]),
         ("SETTINGS of 5 bytes", kind::SETTINGS, 0, 0, &[0; 5]),
         ("an acknowledgement with settings", kind::SETTINGS, 1, 0, &[0; 6]),
@@ -70,11 +70,11 @@ fn a_connection_error_has_its_code() {
         ("RST_STREAM of 5 bytes", kind::RST_STREAM, 0, 5, &[0; 5]),
         ("a frame that is too large", kind::PING, 0, 0, &[0; 16_385]),
     ];
-    let flow: [Case; 2] = [
+    let flow: [FrameCase; 2] = [
         ("a window too wide", kind::WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 1]),
         ("windows too wide", kind::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]),
     ];
-    let blocks: [Case; 1] = [("a block that is none", kind::HEADERS, 4, 9, &[0x80])];
+    let blocks: [FrameCase; 1] = [("a block that is none", kind::HEADERS, 4, 9, &[0x80])];
     for (cases, reason) in [
         (&protocol[..], Reason::PROTOCOL_ERROR),
         (&sizes, Reason::FRAME_SIZE_ERROR),
@@ -100,7 +100,7 @@ fn headers_of_the_last_stream_after_its_answer_are_an_error_of_the_connection() 
 
 #[test]
 fn frames_at_the_bounds_of_the_protocol_are_no_errors() {
-    let cases: [Case; 13] = [
+    let cases: [FrameCase; 13] = [
         ("no push", kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 0]),
         ("push", kind::SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 1]),
         ("the smallest frames", kind::SETTINGS, 0, 0, &[0, 5, 0, 0, 0x40, 0]),
@@ -129,7 +129,7 @@ fn frames_at_the_bounds_of_the_protocol_are_no_errors() {
 
 #[test]
 fn an_error_of_an_open_stream_has_its_code() {
-    let cases: [(Case, Reason); 7] = [
+    let cases: [(FrameCase, Reason); 7] = [
         (("no wider", kind::WINDOW_UPDATE, 0, 5, &[0x80, 0, 0, 0]), Reason::PROTOCOL_ERROR),
         (("too wide", kind::WINDOW_UPDATE, 0, 5, &[0x7f, 0xff, 0, 1]), Reason::FLOW_CONTROL_ERROR),
         (("on itself", kind::PRIORITY, 0, 5, &[0x80, 0, 0, 5, 0]), Reason::PROTOCOL_ERROR),
