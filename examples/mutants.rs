@@ -1,14 +1,17 @@
-//! Mutants of the Lua scripts: changes one line at a time, and runs simulated worlds until one of
-//! them breaks a promise. A mutant that survives is equivalent, or shows a test that is missing.
+//! Mutants of the Lua scripts: changes one line at a time, and gives it to nets in order of their
+//! cost, until one finds it: few simulated worlds, tests with real servers, many worlds. A mutant
+//! that survives is equivalent, or shows a test that is missing.
 //!
 //! ```text
-//! cargo run --release --example mutants -- --sample 100 --output mutants.tsv
-//! cargo run --release --example mutants -- --matching gcra --output mutants.tsv
+//! cargo run --release --example mutants -- --sample 100 --output tests/lua_mutants.tsv
+//! cargo run --release --example mutants -- --matching gcra --nets 1 --output mutants.tsv
 //! ```
 //!
-//! The output has a line for each mutant: its place, kind, line and change, the kind of world that
-//! found it, its seed, and seconds. A run goes on where the last one with the same file ended.
-//! First, all worlds run once unchanged: a mutant is then given to those alone that run its line.
+//! The output has a line for each mutant: its place, kind, line and change, the net that found it,
+//! the seed of the world or the test that did, the number of nets that were tried, and seconds. A
+//! run goes on where the last one with the same file ended: what survived fewer nets is given to
+//! the others. First, all worlds run once unchanged: a mutant is then given to those alone that run
+//! its line; and the tests, to learn whether they pass.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -19,37 +22,43 @@
     reason = "a simulation that panics is a test that fails; some of it serves tests only"
 )]
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io::Write as _;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
 use tollgate_testkit::world;
 
 use world::checker::check;
-use world::mutants::{Mutant, Sources, mutants_of};
+use world::mutants::program::TestProgram;
+use world::mutants::sources::Sources;
+use world::mutants::{Mutant, mutants_of};
 use world::plan::Plan;
 use world::retries::run_retries;
 use world::run::run;
-use world::server::lua::{choose_mutant, record_lines, scripts, take_lines};
+use world::server::lua::{choose_mutant, digest, record_lines, scripts, take_lines};
 
 #[derive(Parser)]
 struct MutantArguments {
     /// Only mutants whose place or line contains this text
     #[arg(long)]
     matching: Option<String>,
-    /// Only this number of mutants, evenly spread
+    /// Only this number of mutants, a fair sample
     #[arg(long)]
     sample: Option<usize>,
     /// Number of worlds, and of worlds of retries
     #[arg(long, default_value_t = 300)]
     seeds: u64,
+    /// Number of nets: 1 for worlds alone
+    #[arg(long, default_value_t = NETS.len())]
+    nets: usize,
     /// File that results are added to; mutants that it has are not run again
     #[arg(long)]
     output: PathBuf,
@@ -61,23 +70,70 @@ struct MutantArguments {
     threads: usize,
 }
 
+/// A net: simulated worlds of some seeds, or a set of tests.
+#[derive(Clone, Copy)]
+enum Net {
+    /// Seeds from the first number on, below the second one.
+    Worlds(u64, u64),
+    /// An index of [`TESTS`].
+    Tests(usize),
+}
+
+/// Nets in order of their cost: few worlds and few traces find most of what many find, in seconds.
+const NETS: [Net; 5] =
+    [Net::Worlds(0, FEW), Net::Tests(0), Net::Tests(1), Net::Tests(2), Net::Worlds(FEW, u64::MAX)];
+const FEW: u64 = 10;
+
+/// A set of tests with real servers.
+struct TestSet {
+    name: &'static str,
+    /// Parts of the names of its tests.
+    filters: &'static [&'static str],
+    /// The number of random cases, if it is not the tests' own.
+    cases: Option<u32>,
+}
+
+const TESTS: [TestSet; 3] = [
+    TestSet {
+        name: "stored bytes, edges",
+        filters: &["redis::golden", "redis::edges"],
+        cases: None,
+    },
+    TestSet {
+        name: "few traces, holds",
+        filters: &["redis::random", "redis::amend", "redis::hold_bounds::a"],
+        cases: Some(2),
+    },
+    TestSet {
+        name: "all traces, shapes",
+        filters: &[
+            "redis::random",
+            "redis::shapes",
+            "redis::verdicts",
+            "redis::amounts",
+            "redis::hold_bounds",
+            "redis::batching",
+            "redis::cancelled",
+        ],
+        cases: None,
+    },
+];
+
 /// The end of a mutant.
 enum Fate {
+    /// The net, and the seed or the test that found it.
     Killed {
         net: &'static str,
-        seed: u64,
+        by: String,
     },
     Survived,
-    /// No world runs its line.
-    NotReached,
 }
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Killed { net, seed } => write!(f, "{net}\t{seed}"),
+            Self::Killed { net, by } => write!(f, "{net}\t{by}"),
             Self::Survived => f.write_str("survived\t"),
-            Self::NotReached => f.write_str("not reached\t"),
         }
     }
 }
@@ -96,24 +152,59 @@ fn main() -> ExitCode {
     if let Some(text) = &arguments.matching {
         mutants.retain(|(place, mutant)| place.contains(text) || mutant.line.contains(text));
     }
-    if let Some(sample) = arguments.sample {
-        let every = mutants.len().div_ceil(sample.max(1)).max(1);
-        mutants = mutants.into_iter().step_by(every).collect();
-    }
-    let known = std::fs::read_to_string(&arguments.output).unwrap_or_default();
-    let known: HashSet<&str> = known.lines().filter_map(name_of).collect();
-    mutants.retain(|(place, mutant)| !known.contains(format!("{place}\t{mutant}").as_str()));
+    // In an order of which each beginning is a fair sample.
+    mutants.sort_by_cached_key(|(_, mutant)| digest(mutant.to_string().as_bytes()));
+    mutants.truncate(arguments.sample.unwrap_or(usize::MAX));
+    let known = tried(&arguments.output);
+    let mutants: Vec<Candidate> = mutants
+        .into_iter()
+        .map(|(place, mutant)| {
+            let nets = known.get(&format!("{place}\t{mutant}")).copied().unwrap_or_default();
+            Candidate { place, mutant, nets }
+        })
+        .filter(|candidate| candidate.nets < arguments.nets)
+        .collect();
     println!("{} mutants to run", mutants.len());
+    let tests = (arguments.nets > 1).then(|| Tests::prepare(sources, arguments.nets));
     // A mutant may panic in the simulation; its fate is printed instead.
     std::panic::set_hook(Box::new(|_| {}));
-    run_all(&mutants, &learned, &arguments);
+    run_all(&mutants, &Nets { learned, tests, number: arguments.nets }, &arguments);
+    tried(&arguments.output);
     ExitCode::SUCCESS
 }
 
-/// A kind of world: its name, and the run of a seed, which returns the promises that it breaks.
-type Net = (&'static str, fn(u64) -> Vec<String>);
+/// A mutant to run.
+struct Candidate {
+    place: String,
+    mutant: Mutant,
+    /// The number of nets that it has survived.
+    nets: usize,
+}
 
-const NETS: [Net; 2] =
+/// Reads the mutants of a file of results, each with the number of nets that need not be tried:
+/// those that it survived, or all. Of several rows of a mutant, the last one stays in the file.
+fn tried(output: &Path) -> HashMap<String, usize> {
+    let text = std::fs::read_to_string(output).unwrap_or_default();
+    let mut tried = HashMap::new();
+    let mut rows = BTreeMap::new();
+    for line in text.lines() {
+        let cells: Vec<&str> = line.split('\t').collect();
+        let [place, kind, source, mutated, net, _, nets, _] = cells[..] else {
+            panic!("not a row of results: {line}")
+        };
+        let name = [place, kind, source, mutated].join("\t");
+        rows.insert(name.clone(), line);
+        tried.insert(name, if net == "survived" { nets.parse().unwrap() } else { NETS.len() });
+    }
+    let rows: String = rows.into_values().map(|row| format!("{row}\n")).collect();
+    std::fs::write(output, rows).unwrap();
+    tried
+}
+
+/// A kind of world: its name, and the run of a seed, which returns the promises that it breaks.
+type WorldKind = (&'static str, fn(u64) -> Vec<String>);
+
+const WORLDS: [WorldKind; 2] =
     [("world", |seed| check(&run(&Plan::of(seed)))), ("retries", |seed| run_retries(seed).broken)];
 
 /// Results of worlds without a mutant.
@@ -121,7 +212,7 @@ const NETS: [Net; 2] =
 struct Learned {
     /// The texts of all scripts.
     scripts: BTreeSet<String>,
-    /// The worlds that run a line, in order: a seed and an index of [`NETS`].
+    /// The worlds that run a line, in order: a seed and an index of [`WORLDS`].
     worlds: HashMap<String, BTreeSet<(u64, usize)>>,
 }
 
@@ -138,12 +229,12 @@ fn learn(arguments: &MutantArguments) -> Learned {
                     if seed >= arguments.seeds {
                         break;
                     }
-                    for (net, (name, run)) in NETS.iter().enumerate() {
+                    for (index, (name, run)) in WORLDS.iter().enumerate() {
                         let broken = run(seed);
                         assert!(broken.is_empty(), "{name} {seed} fails unchanged: {broken:?}");
                         let mut learned = learned.lock();
                         for line in take_lines() {
-                            learned.worlds.entry(line).or_default().insert((seed, net));
+                            learned.worlds.entry(line).or_default().insert((seed, index));
                         }
                     }
                 }
@@ -160,13 +251,49 @@ fn is_ours(script: &str) -> bool {
     script.starts_with("-- tollgate ")
 }
 
-/// Returns the part of a line of the output that names the mutant.
-fn name_of(line: &str) -> Option<&str> {
-    line.match_indices('\t').nth(3).and_then(|(end, _)| line.get(..end))
+/// All nets, of which the first `number` are used.
+struct Nets {
+    learned: Learned,
+    tests: Option<Tests>,
+    number: usize,
+}
+
+/// The program of the tests, and the time that each set of [`TESTS`] takes unchanged.
+struct Tests {
+    program: Mutex<TestProgram>,
+    sources: Sources,
+    lengths: Vec<Duration>,
+}
+
+impl Tests {
+    /// Builds the program, and runs the tests of the first nets unchanged.
+    fn prepare(sources: Sources, nets: usize) -> Self {
+        let program = TestProgram::build(&sources);
+        let mut lengths = Vec::new();
+        let sets = NETS.iter().take(nets).filter(|net| matches!(net, Net::Tests(_))).count();
+        for TestSet { name, filters, cases } in TESTS.into_iter().take(sets) {
+            let begun = Instant::now();
+            let limit = Duration::from_secs(1800);
+            let failed = program.run(None, &sources, filters, cases, limit);
+            assert_eq!(failed, None, "a test of {name} fails unchanged");
+            lengths.push(begun.elapsed());
+            println!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
+        }
+        Self { program: Mutex::new(program), sources, lengths }
+    }
+
+    /// Gives a mutant to a set.
+    fn find(&self, set: usize, mutant: &Mutant) -> Option<Fate> {
+        let limit = self.lengths[set] * 4 + Duration::from_secs(30);
+        let TestSet { name: net, filters, cases } = TESTS[set];
+        let program = self.program.lock();
+        let by = program.run(Some(mutant), &self.sources, filters, cases, limit)?;
+        Some(Fate::Killed { net, by })
+    }
 }
 
 /// Runs the mutants on several threads, and writes each one's fate.
-fn run_all(mutants: &[(String, Mutant)], learned: &Learned, arguments: &MutantArguments) {
+fn run_all(mutants: &[Candidate], nets: &Nets, arguments: &MutantArguments) {
     let begun = Instant::now();
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&arguments.output);
     let file = Mutex::new(file.unwrap());
@@ -176,18 +303,19 @@ fn run_all(mutants: &[(String, Mutant)], learned: &Learned, arguments: &MutantAr
         for _ in 0..arguments.threads {
             scope.spawn(|| {
                 while begun.elapsed().as_secs() < arguments.budget {
-                    let Some((place, mutant)) = mutants.get(next.fetch_add(1, Ordering::Relaxed))
-                    else {
+                    let Some(candidate) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         return;
                     };
                     let since = Instant::now();
-                    let fate = fate_of(mutant, learned);
+                    let (fate, tried) = nets.fate_of(candidate);
                     killed.fetch_add(
                         usize::from(matches!(fate, Fate::Killed { .. })),
                         Ordering::Relaxed,
                     );
+                    let Candidate { place, mutant, .. } = candidate;
                     let seconds = since.elapsed().as_secs_f64();
-                    writeln!(file.lock(), "{place}\t{mutant}\t{fate}\t{seconds:.1}").unwrap();
+                    writeln!(file.lock(), "{place}\t{mutant}\t{fate}\t{tried}\t{seconds:.1}")
+                        .unwrap();
                 }
             });
         }
@@ -196,16 +324,34 @@ fn run_all(mutants: &[(String, Mutant)], learned: &Learned, arguments: &MutantAr
     println!("{run} run, {} killed", killed.into_inner());
 }
 
-/// Runs the worlds that run a mutant's line until one finds it.
-fn fate_of(mutant: &Mutant, learned: &Learned) -> Fate {
-    let Some(worlds) = learned.worlds.get(&mutant.line) else { return Fate::NotReached };
+impl Nets {
+    /// Gives a mutant to the nets that it has not survived yet. Returns the number of those that
+    /// were tried in all.
+    fn fate_of(&self, candidate: &Candidate) -> (Fate, usize) {
+        for (tried, net) in (1..=self.number).zip(NETS).skip(candidate.nets) {
+            let killed = match (net, &self.tests) {
+                (Net::Worlds(from, to), _) => in_worlds(&candidate.mutant, &self.learned, from..to),
+                (Net::Tests(set), Some(tests)) => tests.find(set, &candidate.mutant),
+                (Net::Tests(_), None) => None,
+            };
+            if let Some(fate) = killed {
+                return (fate, tried);
+            }
+        }
+        (Fate::Survived, self.number)
+    }
+}
+
+/// Runs the worlds of some seeds that run a mutant's line until one finds it.
+fn in_worlds(mutant: &Mutant, learned: &Learned, seeds: Range<u64>) -> Option<Fate> {
+    let worlds = learned.worlds.get(&mutant.line)?;
     choose_mutant(Some(mutant.clone()));
-    let fate = worlds.iter().find_map(|(seed, net)| {
-        let (net, run) = NETS[*net];
+    let fate = worlds.range((seeds.start, 0)..(seeds.end, 0)).find_map(|(seed, kind)| {
+        let (net, run) = WORLDS[*kind];
         let broken = catch_unwind(AssertUnwindSafe(|| run(*seed)));
         let is_killed = !broken.is_ok_and(|broken| broken.is_empty());
-        is_killed.then_some(Fate::Killed { net, seed: *seed })
+        is_killed.then(|| Fate::Killed { net, by: seed.to_string() })
     });
     choose_mutant(None);
-    fate.unwrap_or(Fate::Survived)
+    fate
 }

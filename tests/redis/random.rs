@@ -164,7 +164,7 @@ pub(super) fn agree<S: Strategy>(
     let config = Config {
         cases: from_environment("TOLLGATE_RANDOM_CASES").unwrap_or(cases),
         failure_persistence: None,
-        max_shrink_iters: 2_000,
+        max_shrink_iters: from_environment("PROPTEST_MAX_SHRINK_ITERS").unwrap_or(2_000),
         max_shrink_time: 60_000,
         ..Config::default()
     };

@@ -3,9 +3,11 @@
 //! A line is changed in the text that a simulated server runs, in all scripts that have it, so that
 //! no build is needed for a mutant. Only the thread that chose a mutant runs it.
 
+pub mod program;
+pub mod sources;
+
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
 
 /// A change of a line of the scripts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,55 +215,6 @@ fn tokens(line: &str) -> Vec<&str> {
     tokens
 }
 
-/// The lines of the source files of scripts, to name the place of a mutant.
-pub struct Sources(Vec<SourceLine>);
-
-struct SourceLine {
-    /// Its file and number, as `file:line`.
-    place: String,
-    tokens: Vec<String>,
-}
-
-impl Sources {
-    /// Reads the files of the store's scripts.
-    #[must_use]
-    pub fn read() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let folder = root.join("../../crates/store/src/redis/script/lua");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<PathBuf> = files.collect();
-        files.sort();
-        let mut lines = Vec::new();
-        for file in files {
-            let name = file.file_name().unwrap().to_string_lossy();
-            let text = std::fs::read_to_string(&file).unwrap();
-            for (number, line) in (1..).zip(text.lines()) {
-                let tokens = tokens(line.trim()).into_iter().map(str::to_owned).collect();
-                lines.push(SourceLine { place: format!("{name}:{number}"), tokens });
-            }
-        }
-        Self(lines)
-    }
-
-    /// Returns the places, as `file:line`, of a line of a script.
-    #[must_use]
-    pub fn places(&self, folded: &str) -> String {
-        let folded = tokens(folded);
-        let same = self.0.iter().filter(|line| is_folded(&line.tokens, &folded));
-        same.map(|line| line.place.as_str()).collect::<Vec<_>>().join(" ")
-    }
-}
-
-/// Returns `true` if a line of a file becomes this line when its constants are replaced.
-fn is_folded(line: &[String], folded: &[&str]) -> bool {
-    let is_constant = |token: &str| {
-        token.starts_with(|one: char| one.is_ascii_uppercase())
-            && !token.contains(|one: char| one.is_ascii_lowercase())
-    };
-    line.len() == folded.len()
-        && line.iter().zip(folded).all(|(source, text)| source == text || is_constant(source))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,14 +244,5 @@ mod tests {
         let dropped = mutants.iter().find(|mutant| mutant.mutated.is_empty()).unwrap();
         assert_eq!(dropped.applied("x = a\na = b + 1\nreturn a"), "x = a\n\nreturn a");
         assert_eq!(dropped.applied("return a"), "return a");
-    }
-
-    #[test]
-    fn the_place_of_a_line_is_that_before_its_constants_are_replaced() {
-        let line = |text: &str| tokens(text).into_iter().map(str::to_owned).collect::<Vec<_>>();
-        assert!(is_folded(&line("if writes < REFUND then"), &tokens("if writes < 4 then")));
-        assert!(!is_folded(&line("if writes < refund then"), &tokens("if writes < 4 then")));
-        let place = Sources::read().places("local last, used, instant = -1, 0, now");
-        assert!(place.starts_with("one_fixed_window.lua:"), "{place}");
     }
 }
