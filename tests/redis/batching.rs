@@ -59,23 +59,27 @@ async fn requests_for_one_slot_of_a_cluster_are_one_call_and_those_of_others_go_
 #[tokio::test]
 async fn requests_for_many_slots_of_a_cluster_are_few_calls_and_each_counts_once() {
     let cluster = cluster().await;
-    let policies = Policies::of(&policy(&LIMITS));
+    let held = ("held", "requests_per_unit: 1000, unit: year, hold: { ttl: 1h }");
+    let policies = Policies::of(&policy(&[LIMITS[0], held]));
     let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
-    let key = "fixed";
-    let rounds = Cell::new(0);
-    let calls_of_a_round = async || {
-        let before = calls(&nodes_of(&cluster), "evalsha").await;
-        assert_eq!(answers_of(&client, users(key, AT_ONCE)).await, vec![ShortAnswer::Ok; AT_ONCE]);
-        rounds.set(rounds.get() + 1);
-        calls(&nodes_of(&cluster), "evalsha").await - before
-    };
-    // Nodes are checked one after the other for whether calls can be shared.
-    becomes("calls are shared", TEST_TIMEOUT, calls_of_a_round, |calls| {
-        *calls < as_u64(AT_ONCE) / 2
-    })
-    .await;
-    for number in [0, 17, AT_ONCE - 1] {
-        assert_eq!(remaining(&client, key, &format!("{key}-{number}")).await, 1000 - rounds.get());
+    for key in ["fixed", "held"] {
+        let rounds = Cell::new(0);
+        let calls_of_a_round = async || {
+            let before = calls(&nodes_of(&cluster), "evalsha").await;
+            let answers = answers_of(&client, users(key, AT_ONCE)).await;
+            assert_eq!(answers, vec![ShortAnswer::Ok; AT_ONCE]);
+            rounds.set(rounds.get() + 1);
+            calls(&nodes_of(&cluster), "evalsha").await - before
+        };
+        // Nodes are checked one after the other for whether calls can be shared.
+        becomes("calls are shared", TEST_TIMEOUT, calls_of_a_round, |calls| {
+            *calls < as_u64(AT_ONCE) / 2
+        })
+        .await;
+        for number in [0, 17, AT_ONCE - 1] {
+            let left = remaining(&client, key, &format!("{key}-{number}")).await;
+            assert_eq!(left, 1000 - rounds.get(), "{key}");
+        }
     }
 }
 

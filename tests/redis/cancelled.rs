@@ -156,6 +156,36 @@ async fn a_cancelled_call_charges_no_server_that_was_not_called_yet() {
     assert_eq!(taken_back, u64::try_from(GONE).unwrap());
 }
 
+/// The value before the charge cannot be restored, as it is if nothing is written meanwhile.
+#[tokio::test]
+async fn a_hold_whose_counter_was_written_since_ends_with_its_take_back() {
+    let cluster = cluster().await;
+    let plenty = format!("requests_per_unit: {PLENTY}, unit: year, hold: {{ ttl: 10m }}");
+    let full = "requests_per_unit: 1, unit: year, charge: admitted";
+    let policies = Policies::of(&policy(&[("plenty", &plenty), ("full", full)]));
+    let (_service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
+    let (value, full) = apart(&cluster, &client).await;
+    let of_hold = |operation, hits| RateLimitDescriptor {
+        hits_addend: Some(hits),
+        ..descriptor(&[("plenty", &*value), (operation, "r")])
+    };
+    let left = || remaining(&client, "plenty", &value);
+    let both =
+        request(vec![of_hold("tollgate.reserve", 5), descriptor(&[("full", "the-full-one")])]);
+    full.pause();
+    let decided = tokio::spawn({
+        let client = client.clone();
+        async move { client.decide(both).await }
+    });
+    becomes("the hits are charged", TEST_TIMEOUT, left, |left| *left == PLENTY - 6).await;
+    assert!(client.hit("plenty", &value).await);
+    full.resume();
+    assert_eq!(decided.await.unwrap().unwrap().overall_code(), Code::OverLimit);
+    becomes("the hits are returned", TEST_TIMEOUT, left, |left| *left == PLENTY - 2).await;
+    client.decide(request(vec![of_hold("tollgate.commit", 0)])).await.unwrap();
+    assert_eq!(left().await, PLENTY - 2, "hits of the hold are not returned twice");
+}
+
 #[tokio::test]
 async fn charges_that_this_process_would_have_denied_are_taken_back() {
     let redis = Redis::start().await;

@@ -150,6 +150,12 @@ async fn a_hold_of_one_hit_or_more_may_be_extended_again_and_again() {
                     extended.unwrap_or_else(|status| panic!("{key} {id}: {status}"));
                 }
                 assert_eq!(super::remaining(&client, key, "a").await, before - hits, "{key}");
+                if key == "permits" {
+                    let mut peek = descriptor(&[(key, "a")]);
+                    peek.hits_addend = Some(0);
+                    let ends = client.status(peek).await.duration_until_reset.unwrap();
+                    assert!(ends.seconds <= 30, "a permit ends with its last extension: {ends:?}");
+                }
                 send(&client, operation(key, "tollgate.commit", id.as_bytes(), Some(0))).await;
                 assert!(before - super::remaining(&client, key, "a").await <= 1, "{key}");
             }
