@@ -7,6 +7,7 @@
 //! | `rates` | rates whose amount changes, or whose numbers are large |
 //! | `random` | random traces and policies, including amounts that change meanwhile |
 //! | `random_rules` | the limits of `random` and `shapes` |
+//! | `edges` | traces made by hand, of what random ones rarely meet |
 //! | `sides` | the stores that `random` compares |
 //! | `simulated` | the simulated server behaves like a real one |
 //! | `shapes`, `shapes_of_holds` | a counter is judged alike in requests of every shape |
@@ -55,6 +56,7 @@ mod check_store;
 mod clock;
 mod credentials;
 mod deny_cache;
+mod edges;
 mod exactness;
 mod failing;
 mod faults;

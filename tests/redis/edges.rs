@@ -1,0 +1,97 @@
+//! Traces made by hand, of what random ones rarely meet: mutants of the scripts survived those
+//! (`tests/MUTANTS.md`).
+
+use tollgate::algorithm::amend::Amendment;
+use tollgate::grpc::proto::RateLimitDescriptor;
+use tollgate::limiter::Modes;
+
+use super::policy;
+use super::sides::Sides;
+use crate::support::redis::Redis;
+use crate::support::rls::{descriptor, request};
+
+const START: u64 = 1_780_000_000_000_000;
+const SECOND: u64 = 1_000_000;
+
+async fn sides(redis: &Redis, rules: &[(&str, &str)]) -> Sides {
+    let sides = Sides::new(&[redis.url()], "edges:", Modes::default()).await;
+    sides.install(&policy(rules));
+    sides
+}
+
+/// Decides a request of some descriptors on all sides, which must agree.
+async fn decide(sides: &Sides, at: u64, descriptors: Vec<RateLimitDescriptor>) {
+    let decided = sides.decide(at, &request(descriptors)).await;
+    decided.unwrap_or_else(|error| panic!("{error}")).unwrap();
+}
+
+fn of(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
+}
+
+/// A cost past the limit is added to the newest entry in the windows that are full. An entry that
+/// is exactly one period old is not in the window.
+#[tokio::test]
+async fn a_window_of_a_log_is_full_without_the_entry_that_ends_now() {
+    let redis = Redis::start().await;
+    let windows =
+        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
+    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1m }}");
+    let sides = sides(&redis, &[("user", &limit)]).await;
+    decide(&sides, START, vec![of(&[("user", "x")], 1)]).await;
+    let reserve = of(&[("user", "x"), ("tollgate.reserve", "r")], 1);
+    decide(&sides, START + SECOND / 2, vec![reserve]).await;
+    let commit = of(&[("user", "x"), ("tollgate.commit", "r")], 3);
+    decide(&sides, START + SECOND, vec![commit]).await;
+    for later in [0, SECOND / 2, SECOND] {
+        sides.amend(START + SECOND + later, "user=x", Amendment::Look).await.unwrap().unwrap();
+    }
+}
+
+/// Both counters are judged by one call, of which the first is stored in the wide form since the
+/// costs of its holds are large.
+#[tokio::test]
+async fn a_counter_is_stored_in_the_short_form_after_one_in_the_wide_form() {
+    let redis = Redis::start().await;
+    for algorithm in ["sliding_log", "sliding_window"] {
+        let limit = format!(
+            "algorithm: {algorithm}, requests_per_unit: 9, unit: hour, hold: {{ ttl: 1m }}"
+        );
+        let sides = sides(&redis, &[("user", &limit)]).await;
+        sides.clear().await;
+        let commit = |id| of(&[("user", "wide"), ("tollgate.commit", id)], u64::from(u32::MAX));
+        let short = |user| of(&[("user", user)], 1);
+        decide(&sides, START, vec![short("alone")]).await;
+        for id in ["r", "s"] {
+            decide(&sides, START, vec![commit(id)]).await;
+        }
+        decide(&sides, START, vec![commit("t"), short("together")]).await;
+        let mut values = Vec::new();
+        for user in ["alone", "together"] {
+            let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{user}")]).await.unwrap();
+            values.push(redis.query_bytes::<Vec<u8>>(&[b"GET", &keys[0]]).await.unwrap());
+        }
+        assert_eq!(values[1], values[0], "{algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice() {
+    let redis = Redis::start().await;
+    for rate in [
+        "requests_per_unit: 9, unit: hour",
+        "algorithm: gcra, requests_per_unit: 9, unit: hour",
+        "algorithm: concurrency, in_flight: 9",
+    ] {
+        let limit = format!("{rate}, hold: {{ ttl: 1m }}, record: [who]");
+        let sides = sides(&redis, &[("user", &limit)]).await;
+        sides.clear().await;
+        let reserve = |id, hits| of(&[("user", "x"), ("tollgate.reserve", id)], hits);
+        for (at, ids) in [(START, ["a", "b"]), (START + 1, ["c", "d"])] {
+            let all = vec![reserve(ids[0], 3), reserve(ids[1], 2), of(&[("who", "ann")], 1)];
+            decide(&sides, at, all).await;
+            let tallies = sides.tallies("user=x").await.unwrap();
+            assert_eq!(tallies.len(), 1, "{rate}: {tallies:?}");
+        }
+    }
+}
