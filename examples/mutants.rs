@@ -156,11 +156,11 @@ fn main() -> ExitCode {
     mutants.sort_by_cached_key(|(_, mutant)| digest(mutant.to_string().as_bytes()));
     mutants.truncate(arguments.sample.unwrap_or(usize::MAX));
     let known = tried(&arguments.output);
-    let mutants: Vec<Candidate> = mutants
+    let mutants: Vec<UntriedMutant> = mutants
         .into_iter()
         .map(|(place, mutant)| {
             let nets = known.get(&format!("{place}\t{mutant}")).copied().unwrap_or_default();
-            Candidate { place, mutant, nets }
+            UntriedMutant { place, mutant, nets }
         })
         .filter(|candidate| candidate.nets < arguments.nets)
         .collect();
@@ -174,7 +174,7 @@ fn main() -> ExitCode {
 }
 
 /// A mutant to run.
-struct Candidate {
+struct UntriedMutant {
     place: String,
     mutant: Mutant,
     /// The number of nets that it has survived.
@@ -293,7 +293,7 @@ impl Tests {
 }
 
 /// Runs the mutants on several threads, and writes each one's fate.
-fn run_all(mutants: &[Candidate], nets: &Nets, arguments: &MutantArguments) {
+fn run_all(mutants: &[UntriedMutant], nets: &Nets, arguments: &MutantArguments) {
     let begun = Instant::now();
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&arguments.output);
     let file = Mutex::new(file.unwrap());
@@ -312,7 +312,7 @@ fn run_all(mutants: &[Candidate], nets: &Nets, arguments: &MutantArguments) {
                         usize::from(matches!(fate, Fate::Killed { .. })),
                         Ordering::Relaxed,
                     );
-                    let Candidate { place, mutant, .. } = candidate;
+                    let UntriedMutant { place, mutant, .. } = candidate;
                     let seconds = since.elapsed().as_secs_f64();
                     writeln!(file.lock(), "{place}\t{mutant}\t{fate}\t{tried}\t{seconds:.1}")
                         .unwrap();
@@ -327,7 +327,7 @@ fn run_all(mutants: &[Candidate], nets: &Nets, arguments: &MutantArguments) {
 impl Nets {
     /// Gives a mutant to the nets that it has not survived yet. Returns the number of those that
     /// were tried in all.
-    fn fate_of(&self, candidate: &Candidate) -> (Fate, usize) {
+    fn fate_of(&self, candidate: &UntriedMutant) -> (Fate, usize) {
         for (tried, net) in (1..=self.number).zip(NETS).skip(candidate.nets) {
             let killed = match (net, &self.tests) {
                 (Net::Worlds(from, to), _) => in_worlds(&candidate.mutant, &self.learned, from..to),

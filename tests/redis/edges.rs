@@ -1,5 +1,5 @@
-//! Traces made by hand, of what random ones rarely meet: mutants of the scripts survived those
-//! (`tests/MUTANTS.md`).
+//! Traces made by hand, of what random ones rarely meet. Some were written for mutants of the
+//! scripts (`tests/MUTANTS.md`).
 
 use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;

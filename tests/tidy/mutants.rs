@@ -18,7 +18,7 @@ fn survivors(page: &str) -> Vec<Survivor<'_>> {
         let mut codes = row.split('`').skip(1).step_by(2);
         Some(Survivor { file: codes.next()?, line: codes.next()? })
     });
-    parsed.filter(|survivor| survivor.file.ends_with(".rs")).collect()
+    parsed.filter(|row| row.file.ends_with(".rs") || row.file.ends_with(".lua")).collect()
 }
 
 /// Returns the survivors whose line is in their file no more.
