@@ -1,6 +1,7 @@
 //! Mutants of the Lua scripts: changes one line at a time, and gives it to nets in order of their
-//! cost, until one finds it: few simulated worlds, tests with real servers, many worlds. A mutant
-//! that survives is equivalent, or shows a test that is missing.
+//! cost, until one finds it: random traces that memory judges as well, few simulated worlds, tests
+//! with real servers, many worlds. A mutant that survives is equivalent, or shows a test that is
+//! missing.
 //!
 //! ```text
 //! cargo run --release --example mutants -- --sample 100 --output tests/lua_mutants.tsv
@@ -10,8 +11,8 @@
 //! The output has a line for each mutant: its place, kind, line and change, the net that found it,
 //! the seed of the world or the test that did, the number of nets that were tried, and seconds. A
 //! run goes on where the last one with the same file ended: what survived fewer nets is given to
-//! the others. First, all worlds run once unchanged: a mutant is then given to those alone that run
-//! its line; and the tests, to learn whether they pass.
+//! the others. First, all traces and worlds run once unchanged: a mutant is then given to those alone
+//! that run its line; and the tests, to learn whether they pass.
 #![allow(
     dead_code,
     clippy::unwrap_used,
@@ -34,6 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
+use tollgate_testkit::traces::simulated::{CASES, difference};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -56,7 +58,7 @@ struct MutantArguments {
     /// Number of worlds, and of worlds of retries
     #[arg(long, default_value_t = 300)]
     seeds: u64,
-    /// Number of nets: 1 for worlds alone
+    /// Number of nets: 1 for traces in this process, 2 for some worlds as well
     #[arg(long, default_value_t = NETS.len())]
     nets: usize,
     /// File that results are added to; mutants that it has are not run again
@@ -70,9 +72,11 @@ struct MutantArguments {
     threads: usize,
 }
 
-/// A net: simulated worlds of some seeds, or a set of tests.
+/// A net: random traces, simulated worlds of some seeds, or a set of tests.
 #[derive(Clone, Copy)]
 enum Net {
+    /// Traces that memory and simulated servers must judge alike.
+    Traces,
     /// Seeds from the first number on, below the second one.
     Worlds(u64, u64),
     /// An index of [`TESTS`].
@@ -80,8 +84,14 @@ enum Net {
 }
 
 /// Nets in order of their cost: few worlds and few traces find most of what many find, in seconds.
-const NETS: [Net; 5] =
-    [Net::Worlds(0, FEW), Net::Tests(0), Net::Tests(1), Net::Tests(2), Net::Worlds(FEW, u64::MAX)];
+const NETS: [Net; 6] = [
+    Net::Traces,
+    Net::Worlds(0, FEW),
+    Net::Tests(0),
+    Net::Tests(1),
+    Net::Tests(2),
+    Net::Worlds(FEW, u64::MAX),
+];
 const FEW: u64 = 10;
 
 /// A set of tests with real servers.
@@ -165,7 +175,7 @@ fn main() -> ExitCode {
         .filter(|candidate| candidate.nets < arguments.nets)
         .collect();
     println!("{} mutants to run", mutants.len());
-    let tests = (arguments.nets > 1).then(|| Tests::prepare(sources, arguments.nets));
+    let tests = (arguments.nets > 2).then(|| Tests::prepare(sources, arguments.nets));
     // A mutant may panic in the simulation; its fate is printed instead.
     std::panic::set_hook(Box::new(|_| {}));
     run_all(&mutants, &Nets { learned, tests, number: arguments.nets }, &arguments);
@@ -201,23 +211,30 @@ fn tried(output: &Path) -> HashMap<String, usize> {
     tried
 }
 
-/// A kind of world: its name, and the run of a seed, which returns the promises that it breaks.
-type WorldKind = (&'static str, fn(u64) -> Vec<String>);
+/// A kind of simulation: its name, and the run of a seed, which returns the promises that it
+/// breaks.
+type SimulationKind = (&'static str, fn(u64) -> Vec<String>);
 
-const WORLDS: [WorldKind; 2] =
-    [("world", |seed| check(&run(&Plan::of(seed)))), ("retries", |seed| run_retries(seed).broken)];
+const SIMULATIONS: [SimulationKind; 3] = [
+    ("differential", |seed| difference(seed).into_iter().collect()),
+    ("world", |seed| check(&run(&Plan::of(seed)))),
+    ("retries", |seed| run_retries(seed).broken),
+];
+/// The first kinds that are no worlds.
+const TRACES: usize = 1;
 
-/// Results of worlds without a mutant.
+/// Results of traces and worlds without a mutant.
 #[derive(Default)]
 struct Learned {
     /// The texts of all scripts.
     scripts: BTreeSet<String>,
-    /// The worlds that run a line, in order: a seed and an index of [`WORLDS`].
-    worlds: HashMap<String, BTreeSet<(u64, usize)>>,
+    /// The simulations that run a line, in order: a seed and an index of [`SIMULATIONS`].
+    runs: HashMap<String, BTreeSet<(u64, usize)>>,
 }
 
-/// Runs all worlds unchanged.
+/// Runs all simulations unchanged.
 fn learn(arguments: &MutantArguments) -> Learned {
+    let worlds = if arguments.nets > TRACES { arguments.seeds } else { 0 };
     let learned = Mutex::new(Learned::default());
     let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -226,15 +243,18 @@ fn learn(arguments: &MutantArguments) -> Learned {
                 record_lines();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= arguments.seeds {
+                    if seed >= worlds.max(CASES) {
                         break;
                     }
-                    for (index, (name, run)) in WORLDS.iter().enumerate() {
+                    for (index, (name, run)) in SIMULATIONS.iter().enumerate() {
+                        if seed >= if index < TRACES { CASES } else { worlds } {
+                            continue;
+                        }
                         let broken = run(seed);
                         assert!(broken.is_empty(), "{name} {seed} fails unchanged: {broken:?}");
                         let mut learned = learned.lock();
                         for line in take_lines() {
-                            learned.worlds.entry(line).or_default().insert((seed, index));
+                            learned.runs.entry(line).or_default().insert((seed, index));
                         }
                     }
                 }
@@ -330,7 +350,13 @@ impl Nets {
     fn fate_of(&self, candidate: &UntriedMutant) -> (Fate, usize) {
         for (tried, net) in (1..=self.number).zip(NETS).skip(candidate.nets) {
             let killed = match (net, &self.tests) {
-                (Net::Worlds(from, to), _) => in_worlds(&candidate.mutant, &self.learned, from..to),
+                (Net::Traces, _) => {
+                    in_simulations(&candidate.mutant, &self.learned, 0..TRACES, 0..CASES)
+                }
+                (Net::Worlds(from, to), _) => {
+                    let kinds = TRACES..SIMULATIONS.len();
+                    in_simulations(&candidate.mutant, &self.learned, kinds, from..to)
+                }
                 (Net::Tests(set), Some(tests)) => tests.find(set, &candidate.mutant),
                 (Net::Tests(_), None) => None,
             };
@@ -342,12 +368,17 @@ impl Nets {
     }
 }
 
-/// Runs the worlds of some seeds that run a mutant's line until one finds it.
-fn in_worlds(mutant: &Mutant, learned: &Learned, seeds: Range<u64>) -> Option<Fate> {
-    let worlds = learned.worlds.get(&mutant.line)?;
+/// Runs the simulations of some kinds and seeds that run a mutant's line until one finds it.
+fn in_simulations(
+    mutant: &Mutant,
+    learned: &Learned,
+    kinds: Range<usize>,
+    seeds: Range<u64>,
+) -> Option<Fate> {
+    let runs = learned.runs.get(&mutant.line)?.range((seeds.start, 0)..(seeds.end, 0));
     choose_mutant(Some(mutant.clone()));
-    let fate = worlds.range((seeds.start, 0)..(seeds.end, 0)).find_map(|(seed, kind)| {
-        let (net, run) = WORLDS[*kind];
+    let fate = runs.filter(|(_, kind)| kinds.contains(kind)).find_map(|(seed, kind)| {
+        let (net, run) = SIMULATIONS[*kind];
         let broken = catch_unwind(AssertUnwindSafe(|| run(*seed)));
         let is_killed = !broken.is_ok_and(|broken| broken.is_empty());
         is_killed.then(|| Fate::Killed { net, by: seed.to_string() })

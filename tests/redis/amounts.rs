@@ -13,12 +13,12 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
-use super::sides::Sides;
 use super::{cluster, policy};
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::sides::Sides;
 
 const AT: u64 = 1_780_000_000_000_000;
 const AMOUNT: u32 = 10_000;

@@ -6,11 +6,11 @@ use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
-use super::sides::Sides;
 use super::{calls, cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::sides::Sides;
 
 const HOUR: u64 = 3_600_000_000;
 const DAY: u64 = 24 * HOUR;

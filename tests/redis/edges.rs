@@ -6,9 +6,9 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
 use super::policy;
-use super::sides::Sides;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::sides::Sides;
 
 const START: u64 = 1_780_000_000_000_000;
 const SECOND: u64 = 1_000_000;

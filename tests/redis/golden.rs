@@ -16,9 +16,9 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
-use super::sides::Sides;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, limit, request};
+use crate::support::traces::sides::Sides;
 
 /// Keys without entries below them, in the order of the policy.
 const KEYS: [&str; 15] = [

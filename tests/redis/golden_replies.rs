@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tollgate::limiter::Modes;
 
 use super::golden::{PREFIX, compare, file, write_amendments, write_requests};
-use super::sides::Sides;
 use crate::support::redis::Redis;
+use crate::support::traces::sides::Sides;
 
 /// The bytes of one direction of a connection.
 type Bytes = Arc<Mutex<Vec<u8>>>;

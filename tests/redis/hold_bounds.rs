@@ -8,12 +8,12 @@ use tollgate::grpc::proto::hold::{ExtendRequest, ReserveRequest};
 use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::limiter::Modes;
 
-use super::random::START;
-use super::sides::Sides;
 use super::{metric, on_all_stores, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, channel, descriptor, entry, request};
+use crate::support::traces::cases::START;
+use crate::support::traces::sides::Sides;
 
 /// All algorithms, with the largest amounts that allow exact take-backs.
 const LIMITS: [(&str, &str); 6] = [

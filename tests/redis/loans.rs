@@ -13,13 +13,13 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 use tollgate::store::loan::{LoanReturn, Returned};
 
-use super::sides::Sides;
 use super::{calls, cluster, on_all_stores, policy, remaining, serve};
 use crate::support::loans::{Holder, back, of, want};
 use crate::support::policy::Policies;
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::rls::descriptor;
+use crate::support::traces::sides::Sides;
 use crate::support::{TEST_TIMEOUT, becomes};
 
 const AT: u64 = 1_780_000_000_000_000;

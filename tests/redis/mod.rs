@@ -6,9 +6,7 @@
 //! | `replay` | recorded traces give the same lines on every server and every topology |
 //! | `rates` | rates whose amount changes, or whose numbers are large |
 //! | `random` | random traces and policies, including amounts that change meanwhile |
-//! | `random_rules` | the limits of `random` and `shapes` |
 //! | `edges` | traces made by hand, of what random ones rarely meet |
-//! | `sides` | the stores that `random` compares |
 //! | `simulated` | the simulated server behaves like a real one |
 //! | `shapes`, `shapes_of_holds` | a counter is judged alike in requests of every shape |
 //! | `batching` | requests in flight are sent together, and do not affect one another |
@@ -76,7 +74,6 @@ mod per_second;
 mod preload;
 mod random;
 mod random_holds;
-mod random_rules;
 mod rates;
 mod reloads;
 mod replay;
@@ -85,7 +82,6 @@ mod rolling;
 mod shapes;
 mod shapes_of_holds;
 mod sharded;
-mod sides;
 mod simulated;
 mod slots;
 mod verdicts;

@@ -8,13 +8,14 @@ use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
 use super::amend::inspect;
-use super::sides::{Sides, open_holds_at, tallies};
 use super::{cluster, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::sentinels::Sentinels;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
+use crate::support::traces::calls::{open_holds_at, tallies};
+use crate::support::traces::sides::Sides;
 
 const TOKENS: &str = "unit: day, requests_per_unit: 1000000, hold: { ttl: 10m }";
 const AT: u64 = 1_780_000_000_000_000;

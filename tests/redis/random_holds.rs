@@ -1,164 +1,34 @@
 //! Random policies and traces with holds and permits, and two that are not random: memory, one
 //! server and a cluster give the same answers, and list the same open holds.
 
-use proptest::prelude::*;
-use proptest::sample::select;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldEffect;
-use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::random::{Case, Operation, START, Step, agree, steps};
-use super::random_rules::{Rule, text_of};
-use super::sides::Sides;
+use super::random::agree;
 use super::{cluster, policy};
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::cases::START;
+use crate::support::traces::hold_cases;
+use crate::support::traces::sides::Sides;
 
 const CASES: u32 = 10;
-const REQUESTS: usize = 260;
 
 #[test]
 fn memory_redis_and_a_cluster_hold_alike_in_one_slot() {
-    let pairs = prop::collection::vec(changing_rules(), 2..6);
-    agree(5, CASES, (pairs, traces(steps())), |(pairs, trace)| {
-        let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
-        let policies = [&before, &after, &before].map(|rules| text_of(rules, true)).to_vec();
-        Case { policies, modes: Modes::default(), begin: START, trace }
-    });
+    agree(5, CASES, hold_cases::in_one_slot());
 }
 
 #[test]
 fn memory_redis_and_a_cluster_hold_alike_across_slots() {
-    let rules = prop::collection::vec(changing_rules().prop_map(|(rule, _)| rule), 2..6);
-    agree(6, CASES, (rules, traces(steps())), |(rules, trace)| Case {
-        policies: vec![text_of(&rules, false)],
-        modes: Modes::default(),
-        begin: START,
-        trace,
-    });
+    agree(6, CASES, hold_cases::across_slots());
 }
 
-/// Opens more holds with instants of their own than a counter has marks, which are then merged,
-/// while the rate changes.
 #[test]
 fn memory_redis_and_a_cluster_merge_marks_alike() {
-    let policy_of = |hits| {
-        let limit = format!(
-            "algorithm: gcra, burst: 9000, requests_per_unit: {hits}, unit: minute, hold: {{ ttl: 1h }}"
-        );
-        text_of(&[Rule { limit, mode: "" }], true)
-    };
-    let step = (1i64..200_000, any::<prop::sample::Index>(), 0u32..9, prop::bool::weighted(0.6));
-    let steps = prop::collection::vec(step, 500..900);
-    agree(9, 3, steps, |steps| {
-        let request_of = |number: usize, of: prop::sample::Index, cost: u32, is_reserve: bool| {
-            // An ID that is committed may not have been reserved, or was committed before.
-            let id = if is_reserve { number } else { of.index(number + 1) };
-            let operation = if is_reserve { "tollgate.reserve" } else { "tollgate.commit" };
-            let hits = if is_reserve { 9 } else { cost };
-            Operation::Decide(request(vec![RateLimitDescriptor {
-                hits_addend: Some(hits.into()),
-                ..descriptor(&[("k0", "a"), (operation, &id.to_string())])
-            }]))
-        };
-        let trace = steps.into_iter().enumerate();
-        let trace = trace
-            .map(|(number, (wait, of, cost, is_reserve))| {
-                (wait, request_of(number, of, cost, is_reserve))
-            })
-            .collect();
-        Case {
-            policies: [1500, 300, 3000].map(policy_of).to_vec(),
-            modes: Modes::default(),
-            begin: START,
-            trace,
-        }
-    });
-}
-
-/// Generates a rule with holds or permits, and the rule that it changes to: other amounts, or no
-/// holds.
-fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
-    let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
-    let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);
-    let kinds = (0u8..6, amounts(), amounts(), units(), units(), 1u32..40, 1u32..7);
-    let modes = select(vec!["", "", "", "    shadow_mode: true\n", "    quota_mode: true\n"]);
-    let holds = (select(vec!["1s", "5s", "1m"]), select(vec!["charge", "release"]));
-    (kinds, modes, holds, prop::bool::weighted(0.3)).prop_map(
-        |((kind, from, to, unit, other, burst, buckets), mode, (ttl, on_settle), loses)| {
-            let limit = |amount: u32, has_hold: bool| {
-                let hold = format!(", hold: {{ ttl: {ttl}, on_settle: {on_settle} }}");
-                let hold = if has_hold { hold } else { ", charge: admitted".to_owned() };
-                let single = format!("requests_per_unit: {amount}, unit: {unit}");
-                let second =
-                    format!("requests_per_unit: {}, unit: {other}", amount.saturating_mul(2));
-                let rate = match kind {
-                    0 => single,
-                    1 => format!("windows: [{{ {single} }}, {{ {second} }}]"),
-                    2 => format!("algorithm: sliding_window, buckets: {buckets}, {single}"),
-                    3 if burst % 2 == 0 => {
-                        format!("algorithm: sliding_log, windows: [{{ {single} }}, {{ {second} }}]")
-                    }
-                    3 => format!("algorithm: sliding_log, {single}"),
-                    4 => format!("algorithm: gcra, burst: {burst}, {single}"),
-                    _ => {
-                        return format!(
-                            "algorithm: concurrency, in_flight: {}, hold: {{ ttl: {ttl} }}",
-                            amount % 997
-                        );
-                    }
-                };
-                format!("{rate}{hold}")
-            };
-            let small = |amount: u32| if kind == 3 { amount.min(5_000) } else { amount };
-            (
-                Rule { limit: limit(small(from), true), mode },
-                Rule { limit: limit(small(to), !loses), mode },
-            )
-        },
-    )
-}
-
-fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>> {
-    let requests = prop::collection::vec(descriptors(), 1..5);
-    let decided = requests.prop_map(|all| Operation::Decide(request(all)));
-    let grants = (1u32..9).prop_map(|hits| Amendment::Grant { hits, length: Micros::from_secs(2) });
-    let what = prop_oneof![
-        3 => Just(Amendment::Look),
-        1 => Just(Amendment::Reset),
-        2 => (0u32..9).prop_map(Amendment::Refund),
-        1 => grants,
-    ];
-    let amended = (select(vec!["k0=a", "k1=a", "k2=a"]), what)
-        .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
-    let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
-        .prop_map(|descriptor| Operation::OpenHolds(descriptor.to_owned()));
-    let operations = prop_oneof![16 => decided, 1 => amended, 4 => listed];
-    prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)
-}
-
-fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
-    let keys = select(vec!["k0", "k1", "k2", "k3", "k4"]);
-    let operations = prop_oneof![
-        2 => Just(None),
-        6 => Just(Some("tollgate.reserve")),
-        4 => Just(Some("tollgate.commit")),
-        2 => Just(Some("tollgate.settle")),
-    ];
-    let hits = prop_oneof![1 => Just(None), 1 => Just(Some(0)), 6 => (1u64..9).prop_map(Some)];
-    (keys, operations, select(vec!["r", "s", "t"]), hits, prop::bool::weighted(0.2)).prop_map(
-        |(key, operation, id, hits, is_refund)| {
-            let entry = operation.map(|operation| (operation, id));
-            let entries: Vec<_> = std::iter::once((key, "a")).chain(entry).collect();
-            RateLimitDescriptor {
-                hits_addend: hits,
-                is_negative_hits: is_refund && operation.is_none(),
-                ..descriptor(&entries)
-            }
-        },
-    )
+    agree(9, 3, hold_cases::merging_marks());
 }
 
 #[tokio::test]

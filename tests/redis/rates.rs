@@ -7,11 +7,11 @@ use tollgate::algorithm::quota::MAX_HITS;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::limiter::Modes;
 
-use super::sides::Sides;
 use super::{cluster, policy};
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::sides::Sides;
 
 const START: u64 = 1_780_000_000_000_000;
 const HOUR: u64 = 3_600_000_000;

@@ -14,13 +14,13 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
-use super::random::steps;
-use super::random_rules::{Rule, rules};
-use super::sides::Sides;
 use super::{calls, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
+use crate::support::traces::cases::steps;
+use crate::support::traces::rules::{Rule, rules};
+use crate::support::traces::sides::Sides;
 
 const CASES: u32 = 40;
 const REQUESTS: usize = 150;

@@ -15,12 +15,12 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::limiter::Modes;
 
-use super::random::{START, steps};
-use super::sides::Sides;
 use super::{calls, cluster, from_environment, nodes_of, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
+use crate::support::traces::cases::{START, steps};
+use crate::support::traces::sides::Sides;
 
 const CASES: u32 = 12;
 const REQUESTS: usize = 150;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tollgate_testkit::release::release;
+use tollgate_testkit::traces::simulated::difference;
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -28,6 +29,8 @@ const SEEDS: &str = "0..1000";
 const RETRY_SEEDS: &str = "0..500";
 /// Number of seeds that run with checks of overflow and debug assertions.
 const CHECKED: u64 = 60;
+/// Number of random traces.
+const TRACES: u64 = 16;
 /// Seeds whose histories are compared.
 const COMPARED: std::ops::Range<u64> = 0..20;
 /// Set in the other process.
@@ -88,6 +91,14 @@ fn no_seed_breaks_a_promise_in_a_debug_build() {
     });
     let broken = broken.into_inner();
     assert!(broken.is_empty(), "replay with `cargo run --example world`:\n{}", broken.join("\n"));
+}
+
+/// Fewer cases than those that find mutants of the scripts.
+#[test]
+fn memory_and_simulated_servers_decide_random_traces_alike() {
+    let differences: Vec<_> =
+        (0..TRACES).filter_map(|seed| Some((seed, difference(seed)?))).collect();
+    assert!(differences.is_empty(), "{differences:#?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | `certificates`, `secure`, `policy` | files and options for a service |
 //! | `load`, `usage` | calls at a steady rate; CPU and memory of processes |
 //! | `world` | several processes and their Redis servers, simulated in one thread |
+//! | `traces` | random traces that several stores must judge alike |
 //! | `ceiling` | a server with a constant response, to measure against |
 //! | `inputs` | policies, requests and limiters of benchmarks |
 //!
@@ -49,6 +50,7 @@ pub mod release;
 pub mod rls;
 pub mod secure;
 pub mod tollgate;
+pub mod traces;
 pub mod upstream;
 pub mod usage;
 pub mod web;

@@ -2,23 +2,18 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use prost::Message as _;
 use tollgate::algorithm::amend::{Amended, Amendment};
 use tollgate::algorithm::hold::{HoldEffect, HoldList};
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
-use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
-use tollgate::descriptor::{Descriptor, KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse, rate_limit_response};
-use tollgate::grpc::request::{self, RequestBounds};
-use tollgate::grpc::response::{self, AnswerStyle};
-use tollgate::limiter::{InForce, Limiter, Modes, Status};
-use tollgate::policy::{self, Imposes, Source};
+use tollgate::limiter::{InForce, Limiter, Modes};
+use tollgate::policy::{self, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::ManualClock;
@@ -26,20 +21,20 @@ use tollgate::store::loan::{LoanReturn, Returned};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::servers::ServerList;
-use tollgate::store::{Check, Lender as _};
 use tollgate::telemetry::metrics::Metrics;
 
+use super::calls::{amend, decide, lend, open_holds, peek, return_loan, tallies};
+
 /// Timeout of one answer.
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An answer, with the retry and reset times of each descriptor in microseconds, and its effect on
 /// holds.
-pub(super) type Answer =
-    Result<(RateLimitResponse, Vec<[Option<u64>; 2]>, Vec<HoldEffect>), String>;
+pub type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>, Vec<HoldEffect>), String>;
 
 /// The answer to a try: `true` if denied; for each descriptor `true` if over limit, the hits left,
 /// and the times.
-pub(super) type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>), String>;
+pub type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>), String>;
 
 /// Waits for every master: on a busy machine, a store may be ready without masters that it failed
 /// to reach.
@@ -53,10 +48,10 @@ async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
 }
 
 /// The result of amending a counter.
-pub(super) type Touched = Result<Amended, String>;
+pub type Touched = Result<Amended, String>;
 
 /// Memory, and the stores that must agree with it.
-pub(super) struct Sides {
+pub struct Sides {
     clock: Arc<ManualClock>,
     in_force: Arc<InForce>,
     limiters: Vec<(String, Limiter<AnyStore<Arc<ManualClock>>>)>,
@@ -65,22 +60,33 @@ pub(super) struct Sides {
 impl Sides {
     /// Creates a memory store, and a store at each of `urls` with keys that begin with `prefix`.
     /// `modes` apply to every side.
-    pub(super) async fn new(urls: &[String], prefix: &str, modes: Modes) -> Self {
-        let clock = Arc::<ManualClock>::default();
+    pub async fn new(urls: &[String], prefix: &str, modes: Modes) -> Self {
+        let options = |url: &String| {
+            let place = RedisUrl::parse(url).unwrap().unwrap();
+            RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) }
+        };
+        let stores = urls.iter().map(|url| (url.clone(), options(url))).collect();
+        Self::with(Arc::default(), stores, modes).await
+    }
+
+    /// Creates a memory store, and stores in Redis, each with a name, which all use a clock.
+    pub async fn with(
+        clock: Arc<ManualClock>,
+        redis: Vec<(String, RedisOptions)>,
+        modes: Modes,
+    ) -> Self {
         let metrics = Metrics::new();
         let in_force = InForce::new(Arc::clone(&metrics));
         let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
         let memory = AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))));
         let mut stores = vec![("memory".to_owned(), memory)];
-        for url in urls {
-            let place = RedisUrl::parse(url).unwrap().unwrap();
-            let options = RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) };
+        for (name, options) in redis {
             let store = RedisStore::connect(
                 options,
                 Time::Given(Arc::clone(&clock)),
                 Arc::clone(&metrics.store),
             );
-            stores.push((url.clone(), AnyStore::Redis(store)));
+            stores.push((name, AnyStore::Redis(store)));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
         let limiters: Vec<_> = stores.into_iter().map(limiter).collect();
@@ -93,7 +99,7 @@ impl Sides {
     }
 
     /// Installs a policy on all sides.
-    pub(super) fn install(&self, policy: &str) {
+    pub fn install(&self, policy: &str) {
         let source = Source { name: "policy".to_owned(), text: policy.to_owned() };
         let loaded = policy::load(&[source], &policy::CompileOptions::default());
         self.in_force
@@ -102,11 +108,7 @@ impl Sides {
 
     /// Decides a request on all sides at an instant. Returns the common answer, or an error with
     /// all of them.
-    pub(super) async fn decide(
-        &self,
-        at: u64,
-        message: &RateLimitRequest,
-    ) -> Result<Answer, String> {
+    pub async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<Answer, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
@@ -118,7 +120,7 @@ impl Sides {
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
     /// with all of them.
-    pub(super) async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
+    pub async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut tried =
             join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
@@ -129,7 +131,7 @@ impl Sides {
     }
 
     /// Amends a counter on all sides.
-    pub(super) async fn amend(
+    pub async fn amend(
         &self,
         at: u64,
         descriptor: &str,
@@ -148,7 +150,7 @@ impl Sides {
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
     /// taken back leaves an entry in a Cluster.
-    pub(super) async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
+    pub async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
         for tallies in &mut answers {
@@ -161,7 +163,7 @@ impl Sides {
     }
 
     /// Returns the open holds of a counter on all sides; none if its limit keeps none.
-    pub(super) async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
+    pub async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| open_holds(limiter, descriptor)))
@@ -179,13 +181,13 @@ impl Sides {
     }
 
     /// Returns the limiter of the last store.
-    pub(super) fn last(&self) -> &Limiter<AnyStore<Arc<ManualClock>>> {
+    pub fn last(&self) -> &Limiter<AnyStore<Arc<ManualClock>>> {
         &self.limiters[self.limiters.len() - 1].1
     }
 
     /// Charges the counter of a descriptor in advance, on all sides, by a charge mode. Returns the
     /// receipt.
-    pub(super) async fn lend(
+    pub async fn lend(
         &self,
         at: u64,
         descriptor: &str,
@@ -205,7 +207,7 @@ impl Sides {
     }
 
     /// Takes back a charge of [`Self::lend`].
-    pub(super) async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
+    pub async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
         self.clock.set(Timestamp::from_micros(at));
         let calls = self.limiters.iter().map(|(_, limiter)| {
             lend(limiter, descriptor, Hits::Peek(0), Charge::Admitted, Some(receipt))
@@ -214,7 +216,7 @@ impl Sides {
     }
 
     /// Returns a loan on all sides. Returns the common result, or an error with all of them.
-    pub(super) async fn return_loan(
+    pub async fn return_loan(
         &self,
         at: u64,
         descriptor: &str,
@@ -229,7 +231,7 @@ impl Sides {
     }
 
     /// Deletes all keys.
-    pub(super) async fn clear(&self) {
+    pub async fn clear(&self) {
         for (_, limiter) in &self.limiters {
             limiter.store().clear().await.unwrap();
         }
@@ -237,7 +239,7 @@ impl Sides {
 }
 
 /// Compares a try with the same request made after it, on all sides.
-pub(super) async fn a_try_is_what_follows(
+pub async fn a_try_is_what_follows(
     sides: &Sides,
     now: u64,
     message: &RateLimitRequest,
@@ -257,144 +259,4 @@ pub(super) async fn a_try_is_what_follows(
     } else {
         Err(format!("at {now}: {message:#?}\ntried: {tried:?}, made: {made:?}"))
     }
-}
-
-/// Charges in advance, or takes such a charge back.
-async fn lend(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-    hits: Hits,
-    mode: Charge,
-    back: Option<Receipt>,
-) -> Option<Receipt> {
-    let snapshot = limiter.snapshot();
-    let mut keys = KeyBuffer::default();
-    let counter =
-        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
-    let (rule, key) = counter.ok()?;
-    let Imposes::Limit(limit) = rule.imposes() else { return None };
-    // A ban has no hits to lease.
-    if limit.is_ban() {
-        return None;
-    }
-    let limit = &limit.charged(mode);
-    let check =
-        Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None };
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    let Some(receipt) = back else {
-        return limiter.store().lend(&check, deadline).await.unwrap().receipt;
-    };
-    limiter.store().take_back(&check, receipt, deadline).await.unwrap();
-    None
-}
-
-async fn return_loan(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-    back: LoanReturn,
-) -> Returned {
-    let snapshot = limiter.snapshot();
-    let entries = entries(descriptor).into_iter().collect();
-    let descriptor = Descriptor { entries, limit: None, hits: Hits::Charge(1), hold: None };
-    let target = limiter.loan_target(snapshot.as_deref().unwrap(), "test", &descriptor).unwrap();
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    limiter.store().return_loan(&target.check(), back, deadline).await.unwrap()
-}
-
-pub(super) async fn tallies(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-) -> Vec<EntryTally> {
-    let snapshot = limiter.snapshot();
-    let mut keys = KeyBuffer::default();
-    let counter =
-        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
-    match counter {
-        Ok((_, key)) => limiter.store().tallies(&key).await.unwrap(),
-        Err(_) => Vec::new(),
-    }
-}
-
-async fn open_holds(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, descriptor: &str) -> HoldList {
-    let snapshot = limiter.snapshot();
-    let mut keys = KeyBuffer::default();
-    let counter =
-        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
-    let Ok((rule, key)) = counter else { return HoldList::default() };
-    let keeps_holds = match rule.imposes() {
-        Imposes::Limit(limit) => limit.hold().is_some() && !limit.is_ban(),
-        Imposes::Nothing | Imposes::Unlimited => false,
-    };
-    if !keeps_holds {
-        return HoldList::default();
-    }
-    let touched = limiter.amend(rule, key, Amendment::Look, Instant::now() + TEST_TIMEOUT).await;
-    limiter.store().open_holds(&key, touched.unwrap().after.at).await.unwrap()
-}
-
-/// Lists the open holds of a counter without reading it first, which would find its node.
-pub(super) async fn open_holds_at(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-    at: Timestamp,
-) -> HoldList {
-    let snapshot = limiter.snapshot();
-    let mut keys = KeyBuffer::default();
-    let counter =
-        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
-    limiter.store().open_holds(&counter.unwrap().1, at).await.unwrap()
-}
-
-async fn amend(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-    amendment: Amendment,
-) -> Touched {
-    let snapshot = limiter.snapshot();
-    let mut keys = KeyBuffer::default();
-    let counter =
-        snapshot.as_deref().unwrap().policies().counter("test", &entries(descriptor), &mut keys);
-    let (rule, key) = counter.map_err(|none| none.to_string())?;
-    let amended = limiter.amend(rule, key, amendment, Instant::now() + TEST_TIMEOUT).await;
-    amended.map_err(|error| error.to_string())
-}
-
-async fn decide(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    message: &RateLimitRequest,
-) -> Answer {
-    let message = message.encode_to_vec();
-    let request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
-            .unwrap();
-    let snapshot = limiter.snapshot();
-    let decided = limiter.decide(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
-    let decision = decided.map_err(|undecided| undecided.to_string())?;
-    limiter.store().settled().await;
-    let times = decision.statuses().iter().map(times).collect();
-    let effect = |status: &Status<'_>| status.hold_effect().unwrap_or_default();
-    let effects = decision.statuses().iter().map(effect).collect();
-    let mut answer = Vec::new();
-    response::write(&decision, &AnswerStyle::default(), &mut answer);
-    Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times, effects))
-}
-
-async fn peek(limiter: &Limiter<AnyStore<Arc<ManualClock>>>, message: &RateLimitRequest) -> Tried {
-    let message = message.encode_to_vec();
-    let mut request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
-            .unwrap();
-    for descriptor in &mut request.descriptors {
-        let (Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits)) = descriptor.hits;
-        descriptor.hits = Hits::Peek(hits);
-    }
-    let snapshot = limiter.snapshot();
-    let decided = limiter.peek(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
-    let decision = decided.map_err(|undecided| undecided.to_string())?;
-    let status = |status: &Status<'_>| (status.is_over_limit(), status.left(), times(status));
-    Ok((decision.is_over_limit(), decision.statuses().iter().map(status).collect()))
-}
-
-fn times(status: &Status<'_>) -> [Option<u64>; 2] {
-    [status.retry_after(), status.reset_after()].map(|time| time.map(|time| time.get()))
 }

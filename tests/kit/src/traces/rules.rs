@@ -5,23 +5,23 @@ use proptest::sample::select;
 use tollgate::policy::{self, Source};
 
 /// The option of a limit that records.
-pub(super) const RECORD: &str = ", record: [who, k0]";
+pub const RECORD: &str = ", record: [who, k0]";
 
 /// A rule's limit as written, and the other options of the rule.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
-    pub(super) limit: String,
-    pub(super) mode: &'static str,
+pub struct Rule {
+    pub limit: String,
+    pub mode: &'static str,
 }
 
 impl Rule {
     /// Returns the rule without recording.
-    pub(super) fn without_record(self) -> Self {
+    pub fn without_record(self) -> Self {
         Self { limit: self.limit.replace(RECORD, ""), ..self }
     }
 }
 
-pub(super) fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
+pub fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
     let atomicity = if in_one_slot { "domain" } else { "limit" };
     let rule = |(number, Rule { limit, mode }): (usize, &Rule)| {
         format!("  - key: k{number}\n    rate_limit: {{ {limit} }}\n{mode}")
@@ -36,7 +36,7 @@ fn is_valid(rule: &Rule) -> bool {
         .is_ok()
 }
 
-pub(super) fn policies() -> impl Strategy<Value = Vec<Rule>> {
+pub fn policies() -> impl Strategy<Value = Vec<Rule>> {
     let of_all = || prop::collection::vec(rules(), 3..10);
     // If nearly every request had a limit that records, the others would not be tested.
     prop_oneof![
@@ -45,7 +45,7 @@ pub(super) fn policies() -> impl Strategy<Value = Vec<Rule>> {
     ]
 }
 
-pub(super) fn rules() -> impl Strategy<Value = Rule> {
+pub fn rules() -> impl Strategy<Value = Rule> {
     let limits = prop_oneof![
         fixed_windows(),
         calendars(),
@@ -58,7 +58,7 @@ pub(super) fn rules() -> impl Strategy<Value = Rule> {
 }
 
 /// Generates one rule with two amounts.
-pub(super) fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
+pub fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     let limits = prop_oneof![
         fixed_windows(),
         sliding_windows(),

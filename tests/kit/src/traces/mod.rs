@@ -1,0 +1,101 @@
+//! Random traces of requests that several stores must judge alike.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `sides`, `calls` | memory, and the stores that are compared with it |
+//! | `rules` | random rules, with limits of every kind |
+//! | `cases`, `hold_cases` | random policies and traces |
+//! | `simulated` | cases with simulated servers, in one thread |
+
+pub mod calls;
+pub mod cases;
+pub mod hold_cases;
+pub mod rules;
+pub mod sides;
+pub mod simulated;
+
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::{Charge, Receipt};
+use tollgate::grpc::proto::RateLimitRequest;
+use tollgate::limiter::Modes;
+
+use self::sides::{Sides, a_try_is_what_follows};
+
+/// Maximum distance that clocks step back, in microseconds: memory keeps a counter for a minute
+/// after it stopped mattering.
+const FARTHEST_BACK: u64 = 59_000_000;
+
+/// A case, whose policies share its trace evenly.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub policies: Vec<String>,
+    pub modes: Modes,
+    pub begin: u64,
+    pub trace: Vec<Step>,
+}
+
+/// Microseconds forwards or back, and the operation that follows.
+pub type Step = (i64, Operation);
+
+#[derive(Clone, Debug)]
+pub enum Operation {
+    Decide(RateLimitRequest),
+    /// A request, first without taking its hits, then with.
+    Try(RateLimitRequest),
+    /// An amendment of a descriptor's counter.
+    Amend(String, Amendment),
+    /// Hits charged to that counter in advance.
+    Lend(String, u32, Charge),
+    /// Take-back of hits of one such charge.
+    TakeBack(usize, u64),
+    /// The tallies of a descriptor's counter.
+    Tallies(String),
+    /// The open holds of a descriptor's counter.
+    OpenHolds(String),
+}
+
+/// Runs a trace. Returns the first difference between the sides.
+pub async fn run(sides: &Sides, case: &Case) -> Result<(), String> {
+    let Case { policies, begin, trace, .. } = case;
+    let mut now = *begin;
+    let mut latest = *begin;
+    let mut lent = Vec::new();
+    for (number, (step, operation)) in trace.iter().enumerate() {
+        if number % (trace.len() / policies.len()).max(1) == 0 {
+            sides.install(
+                &policies[(number * policies.len() / trace.len()).min(policies.len() - 1)],
+            );
+        }
+        now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
+        latest = latest.max(now);
+        let result = match operation {
+            Operation::Decide(message) => {
+                sides.decide(now, message).await.map(|answer| drop(answer.ok()))
+            }
+            Operation::Try(message) => a_try_is_what_follows(sides, now, message).await,
+            Operation::Amend(descriptor, amendment) => {
+                sides.amend(now, descriptor, *amendment).await.map(drop)
+            }
+            Operation::Lend(descriptor, hits, mode) => {
+                let receipt = sides.lend(now, descriptor, *hits, *mode).await;
+                let receipt = receipt.map_err(|error| format!("request {number} {error}"))?;
+                lent.extend(receipt.map(|receipt| (descriptor, receipt)));
+                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
+            }
+            Operation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
+            Operation::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
+            Operation::TakeBack(..) if lent.is_empty() => Ok(()),
+            Operation::TakeBack(which, hits) => {
+                let which = which % lent.len();
+                let (descriptor, receipt) = lent[which];
+                let part = Receipt { hits: receipt.hits.min(*hits), ..receipt };
+                lent[which].1.hits -= part.hits;
+                lent.retain(|(_, receipt)| receipt.hits > 0);
+                sides.take_back(now, descriptor, part).await;
+                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
+            }
+        };
+        result.map_err(|error| format!("request {number} {error}"))?;
+    }
+    Ok(())
+}
