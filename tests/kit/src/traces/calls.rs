@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use tollgate::algorithm::amend::Amendment;
-use tollgate::algorithm::hold::HoldList;
+use tollgate::algorithm::hold::{HoldAction, HoldList, HoldRequest};
 use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
@@ -14,7 +14,7 @@ use tollgate::descriptor::{Descriptor, KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
-use tollgate::limiter::{Limiter, Status};
+use tollgate::limiter::{Decision, Limiter, Status, Undecided};
 use tollgate::policy::Imposes;
 use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
@@ -22,6 +22,7 @@ use tollgate::store::clock::{ManualClock, instant};
 use tollgate::store::loan::{LoanReturn, Returned};
 use tollgate::store::{Check, Lender as _};
 
+use super::HoldCallOf;
 use super::sides::{Answer, TEST_TIMEOUT, Touched, Tried};
 
 /// Charges in advance, or takes such a charge back.
@@ -137,6 +138,39 @@ pub(super) async fn decide(
             .unwrap();
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, instant() + TEST_TIMEOUT).await;
+    answer(limiter, decided).await
+}
+
+/// Performs an operation on the holds of an ID.
+pub(super) async fn hold(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    message: &RateLimitRequest,
+    call: &HoldCallOf,
+) -> Answer {
+    let message = message.encode_to_vec();
+    let mut request =
+        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
+            .unwrap();
+    let HoldCallOf { id, action, hits, ttl } = *call;
+    for descriptor in &mut request.descriptors {
+        let reserves = matches!(action, HoldAction::Reserve | HoldAction::ReserveOnce);
+        descriptor.hits = if reserves { Hits::Charge(hits) } else { Hits::Refund(0) };
+        descriptor.hold = Some(Box::new(HoldRequest { id: id.as_bytes(), action, ttl }));
+    }
+    let snapshot = limiter.snapshot();
+    let deadline = instant() + TEST_TIMEOUT;
+    let decided = if action == HoldAction::Look {
+        limiter.peek(&snapshot, &request, deadline).await
+    } else {
+        limiter.decide(&snapshot, &request, deadline).await
+    };
+    answer(limiter, decided).await
+}
+
+async fn answer(
+    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    decided: Result<Decision<'_>, Undecided>,
+) -> Answer {
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     limiter.store().settled().await;
     let times = decision.statuses().iter().map(times).collect();

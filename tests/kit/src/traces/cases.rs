@@ -111,7 +111,9 @@ fn traces() -> impl Strategy<Value = Vec<Step>> {
         let all = all.into_iter().map(|one| RateLimitDescriptor { is_negative_hits: false, ..one });
         Operation::Try(request(all.collect()))
     });
-    let operations = prop_oneof![8 => decided, 2 => tried, 1 => amendments()];
+    let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
+    let at_once = at_once.prop_map(Operation::Together);
+    let operations = prop_oneof![8 => decided, 2 => tried, 1 => amendments(), 2 => at_once];
     prop::collection::vec((steps(), operations), REQUESTS / 2..REQUESTS)
 }
 

@@ -3,13 +3,14 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
 use super::cases::{START, steps};
 use super::rules::{Rule, text_of};
-use super::{Case, Operation, Step};
+use super::{Case, HoldCallOf, Operation, Step};
 use crate::rls::{descriptor, request};
 
 /// Most operations of a trace.
@@ -130,8 +131,33 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>>
         .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
     let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
         .prop_map(|descriptor| Operation::OpenHolds(descriptor.to_owned()));
-    let operations = prop_oneof![16 => decided, 1 => amended, 4 => listed];
+    let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
+    let at_once = at_once.prop_map(Operation::Together);
+    let operations =
+        prop_oneof![16 => decided, 1 => amended, 4 => listed, 5 => calls(), 2 => at_once];
     prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)
+}
+
+/// Generates calls of `HoldService`.
+fn calls() -> impl Strategy<Value = Operation> {
+    let actions = prop_oneof![
+        2 => Just(HoldAction::ReserveOnce),
+        4 => Just(HoldAction::Extend),
+        2 => (0u32..9).prop_map(HoldAction::CommitEach),
+        2 => Just(HoldAction::Cancel),
+        1 => Just(HoldAction::Look),
+    ];
+    let ttls = select(vec![None, Some(1), Some(300_000), Some(1_000_000)]);
+    let keys = prop::collection::vec(select(vec!["k0", "k1", "k2", "k3", "k4"]), 1..4);
+    (keys, select(vec!["r", "s", "t"]), actions, 1u32..5, ttls).prop_map(
+        |(keys, id, action, hits, ttl)| {
+            // The service gives no other operation a TTL.
+            let ttl =
+                ttl.filter(|_| matches!(action, HoldAction::ReserveOnce | HoldAction::Extend));
+            let message = request(keys.iter().map(|key| descriptor(&[(key, "a")])).collect());
+            Operation::Hold(message, HoldCallOf { id, action, hits, ttl: ttl.map(Micros::new) })
+        },
+    )
 }
 
 fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {

@@ -15,6 +15,8 @@ pub mod sides;
 pub mod simulated;
 
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldAction;
+use tollgate::algorithm::time::Micros;
 use tollgate::algorithm::{Charge, Receipt};
 use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::limiter::Modes;
@@ -34,12 +36,26 @@ pub struct Case {
     pub trace: Vec<Step>,
 }
 
+/// An operation on the holds of an ID, with a TTL of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct HoldCallOf {
+    pub id: &'static str,
+    pub action: HoldAction,
+    /// Of a reserve.
+    pub hits: u32,
+    pub ttl: Option<Micros>,
+}
+
 /// Microseconds forwards or back, and the operation that follows.
 pub type Step = (i64, Operation);
 
 #[derive(Clone, Debug)]
 pub enum Operation {
     Decide(RateLimitRequest),
+    /// Requests at once, each for one counter.
+    Together(Vec<RateLimitRequest>),
+    /// A call for the holds of an ID at some counters.
+    Hold(RateLimitRequest, HoldCallOf),
     /// A request, first without taking its hits, then with.
     Try(RateLimitRequest),
     /// An amendment of a descriptor's counter.
@@ -72,6 +88,10 @@ pub async fn run(sides: &Sides, case: &Case) -> Result<(), String> {
             Operation::Decide(message) => {
                 sides.decide(now, message).await.map(|answer| drop(answer.ok()))
             }
+            Operation::Together(messages) => sides.decide_together(now, messages).await,
+            Operation::Hold(message, call) => {
+                sides.hold(now, message, call).await.map(|answer| drop(answer.ok()))
+            }
             Operation::Try(message) => a_try_is_what_follows(sides, now, message).await,
             Operation::Amend(descriptor, amendment) => {
                 sides.amend(now, descriptor, *amendment).await.map(drop)
@@ -95,7 +115,10 @@ pub async fn run(sides: &Sides, case: &Case) -> Result<(), String> {
                 sides.amend(now, descriptor, Amendment::Look).await.map(drop)
             }
         };
-        result.map_err(|error| format!("request {number} {error}"))?;
+        result.map_err(|error| {
+            let before = &trace[number.saturating_sub(12)..number];
+            format!("request {number} {error}\n{policies:#?}\nafter {before:?}")
+        })?;
     }
     Ok(())
 }

@@ -23,7 +23,8 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::servers::ServerList;
 use tollgate::telemetry::metrics::Metrics;
 
-use super::calls::{amend, decide, lend, open_holds, peek, return_loan, tallies};
+use super::HoldCallOf;
+use super::calls::{amend, decide, hold, lend, open_holds, peek, return_loan, tallies};
 
 /// Timeout of one answer.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -116,6 +117,41 @@ impl Sides {
             return Ok(answers.swap_remove(0));
         }
         Err(format!("at {at}: {message:#?}\n{}", self.report(&answers)))
+    }
+
+    /// Decides requests on all sides that are made at once. Returns an error with all answers if
+    /// they differ.
+    pub async fn decide_together(
+        &self,
+        at: u64,
+        messages: &[RateLimitRequest],
+    ) -> Result<(), String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let mut answers = Vec::new();
+        for (_, limiter) in &self.limiters {
+            answers.push(join_all(messages.iter().map(|message| decide(limiter, message))).await);
+        }
+        if answers.iter().all(|answer| *answer == answers[0]) {
+            return Ok(());
+        }
+        Err(format!("at {at}, at once: {messages:#?}\n{}", self.report(&answers)))
+    }
+
+    /// Makes a call for holds on all sides. Returns the common answer, or an error with all of
+    /// them.
+    pub async fn hold(
+        &self,
+        at: u64,
+        message: &RateLimitRequest,
+        call: &HoldCallOf,
+    ) -> Result<Answer, String> {
+        self.clock.set(Timestamp::from_micros(at));
+        let calls = self.limiters.iter().map(|(_, limiter)| hold(limiter, message, call));
+        let mut answers = join_all(calls).await;
+        if answers.iter().all(|answer| *answer == answers[0]) {
+            return Ok(answers.swap_remove(0));
+        }
+        Err(format!("at {at}: {call:?} of {message:#?}\n{}", self.report(&answers)))
     }
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
