@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 use super::{cluster, from_environment};
 use crate::support::redis::Redis;
 use crate::support::traces::sides::Sides;
-use crate::support::traces::{Case, cases, run};
+use crate::support::traces::{TraceCase, cases, run};
 
 const CASES: u32 = 12;
 
@@ -39,7 +39,7 @@ fn memory_redis_and_a_cluster_tally_alike() {
 }
 
 /// Runs `cases` cases of a strategy.
-pub(super) fn agree(test: u8, cases: u32, strategy: impl Strategy<Value = Case>) {
+pub(super) fn agree(test: u8, cases: u32, strategy: impl Strategy<Value = TraceCase>) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (redis, cluster) = runtime.block_on(async { (Redis::start().await, cluster().await) });
     let urls = [redis.url(), cluster.url()];

@@ -19,7 +19,7 @@ use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::traces::cases::steps;
-use crate::support::traces::rules::{Rule, rules};
+use crate::support::traces::rules::{RandomRule, rules};
 use crate::support::traces::sides::Sides;
 
 const CASES: u32 = 40;
@@ -48,7 +48,7 @@ const OTHER_RULES: &str = "  - key: plain
 
 /// A limit, and the requests for it.
 struct Case {
-    rule: Rule,
+    rule: RandomRule,
     modes: Modes,
     trace: Vec<Step>,
 }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Case {
 async fn run(redis: &Redis, case: &Case) {
     let sides = Sides::new(&[redis.url()], "fast:", case.modes).await;
     sides.clear().await;
-    let Rule { limit, mode } = &case.rule;
+    let RandomRule { limit, mode } = &case.rule;
     let user = format!("  - key: user\n    rate_limit: {{ {limit} }}\n{mode}");
     sides.install(&format!("domain: test\ndescriptors:\n{user}{OTHER_RULES}"));
     let mut now = START;
@@ -296,9 +296,7 @@ fn cases() -> impl Strategy<Value = Case> {
         .prop_map(|(by, hits, is_refund, turn)| Step { by, hits, is_refund, turn });
     let trace = prop::collection::vec(step, REQUESTS);
     let shadow = prop::bool::weighted(0.2);
-    (rules().prop_map(Rule::without_record), shadow, trace).prop_map(|(rule, shadow, trace)| Case {
-        rule,
-        modes: Modes { shadow, quota: false },
-        trace,
-    })
+    (rules().prop_map(RandomRule::without_record), shadow, trace).prop_map(
+        |(rule, shadow, trace)| Case { rule, modes: Modes { shadow, quota: false }, trace },
+    )
 }

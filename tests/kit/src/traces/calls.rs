@@ -22,8 +22,8 @@ use tollgate::store::clock::{ManualClock, instant};
 use tollgate::store::loan::{LoanReturn, Returned};
 use tollgate::store::{Check, Lender as _};
 
-use super::HoldCallOf;
-use super::sides::{Answer, TEST_TIMEOUT, Touched, Tried};
+use super::TracedHoldCall;
+use super::sides::{SideAnswer, TEST_TIMEOUT, Touched, Tried};
 
 /// Charges in advance, or takes such a charge back.
 pub(super) async fn lend(
@@ -131,7 +131,7 @@ pub(super) async fn amend(
 pub(super) async fn decide(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     message: &RateLimitRequest,
-) -> Answer {
+) -> SideAnswer {
     let message = message.encode_to_vec();
     let request =
         request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
@@ -145,13 +145,13 @@ pub(super) async fn decide(
 pub(super) async fn hold(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     message: &RateLimitRequest,
-    call: &HoldCallOf,
-) -> Answer {
+    call: &TracedHoldCall,
+) -> SideAnswer {
     let message = message.encode_to_vec();
     let mut request =
         request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
             .unwrap();
-    let HoldCallOf { id, action, hits, ttl } = *call;
+    let TracedHoldCall { id, action, hits, ttl } = *call;
     for descriptor in &mut request.descriptors {
         let reserves = matches!(action, HoldAction::Reserve | HoldAction::ReserveOnce);
         descriptor.hits = if reserves { Hits::Charge(hits) } else { Hits::Refund(0) };
@@ -170,7 +170,7 @@ pub(super) async fn hold(
 async fn answer(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     decided: Result<Decision<'_>, Undecided>,
-) -> Answer {
+) -> SideAnswer {
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     limiter.store().settled().await;
     let times = decision.statuses().iter().map(times).collect();

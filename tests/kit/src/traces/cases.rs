@@ -9,8 +9,8 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
 use tollgate::limiter::Modes;
 
-use super::rules::{RECORD, Rule, changing_rules, policies, rules, text_of};
-use super::{Case, Operation, Step};
+use super::rules::{RECORD, RandomRule, changing_rules, policies, rules, text_of};
+use super::{TraceCase, TraceOperation, TraceStep};
 use crate::rls::{descriptor, request};
 
 /// Most operations of a trace.
@@ -21,15 +21,15 @@ pub const START: u64 = 1_780_000_000_000_000;
 const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118_400_000_000];
 
 /// Generates requests, tries and amendments.
-pub fn decided() -> impl Strategy<Value = Case> {
+pub fn decided() -> impl Strategy<Value = TraceCase> {
     (policies(), any::<bool>(), modes(), traces()).prop_map(|(rules, in_one_slot, modes, trace)| {
-        Case { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
+        TraceCase { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
     })
 }
 
 /// Generates the same at instants that need more bytes.
-pub fn decided_later() -> impl Strategy<Value = Case> {
-    (policies(), select(LATER.to_vec()), traces()).prop_map(|(rules, begin, trace)| Case {
+pub fn decided_later() -> impl Strategy<Value = TraceCase> {
+    (policies(), select(LATER.to_vec()), traces()).prop_map(|(rules, begin, trace)| TraceCase {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
         begin,
@@ -38,34 +38,36 @@ pub fn decided_later() -> impl Strategy<Value = Case> {
 }
 
 /// Generates the same under amounts that change and change back.
-pub fn with_other_amounts() -> impl Strategy<Value = Case> {
+pub fn with_other_amounts() -> impl Strategy<Value = TraceCase> {
     let pairs = prop::collection::vec(changing_rules(), 3..8);
     (pairs, traces()).prop_map(|(pairs, trace)| {
-        let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
+        let (before, after): (Vec<RandomRule>, Vec<RandomRule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
-        Case { policies, modes: Modes::default(), begin: START, trace }
+        TraceCase { policies, modes: Modes::default(), begin: START, trace }
     })
 }
 
 /// Generates hits charged in advance that return after grants and resets.
-pub fn lent() -> impl Strategy<Value = Case> {
+pub fn lent() -> impl Strategy<Value = TraceCase> {
     let keys = || select(vec!["k0=a", "k1=a"]);
     // Loans, and hits that a proxy has admitted, whether they fit or not.
     let modes = select(vec![Charge::Admitted, Charge::Always]);
-    let lends = (keys(), 1u32..5, modes)
-        .prop_map(|(descriptor, hits, mode)| Operation::Lend(descriptor.to_owned(), hits, mode));
+    let lends = (keys(), 1u32..5, modes).prop_map(|(descriptor, hits, mode)| {
+        TraceOperation::Lend(descriptor.to_owned(), hits, mode)
+    });
     let grants = (1u32..9, select(vec![100, 5_000, 100_000_000]))
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
     let amendments =
         prop_oneof![4 => grants, 1 => Just(Amendment::Reset), 2 => Just(Amendment::Look)];
     let amended = (keys(), amendments)
-        .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
-    let back = (any::<usize>(), 1u64..6).prop_map(|(which, hits)| Operation::TakeBack(which, hits));
+        .prop_map(|(descriptor, what)| TraceOperation::Amend(descriptor.to_owned(), what));
+    let back =
+        (any::<usize>(), 1u64..6).prop_map(|(which, hits)| TraceOperation::TakeBack(which, hits));
     let operations = prop_oneof![4 => lends, 3 => back, 3 => amended];
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(rules(), 2);
-    (policies, traces).prop_map(|(rules, trace)| Case {
+    (policies, traces).prop_map(|(rules, trace)| TraceCase {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
         begin: START,
@@ -74,27 +76,25 @@ pub fn lent() -> impl Strategy<Value = Case> {
 }
 
 /// Generates requests under limits that record, and lists of their tallies.
-pub fn tallied() -> impl Strategy<Value = Case> {
+pub fn tallied() -> impl Strategy<Value = TraceCase> {
     let recording = rules().prop_map(|rule| {
         let rule = rule.without_record();
-        Rule { limit: rule.limit + RECORD, ..rule }
+        RandomRule { limit: rule.limit + RECORD, ..rule }
     });
-    let requests =
-        prop::collection::vec(descriptors(), 1..5).prop_map(|all| Operation::Decide(request(all)));
+    let requests = prop::collection::vec(descriptors(), 1..5)
+        .prop_map(|all| TraceOperation::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
-    let tallies = keys.clone().prop_map(|descriptor| Operation::Tallies(descriptor.to_owned()));
+    let tallies =
+        keys.clone().prop_map(|descriptor| TraceOperation::Tallies(descriptor.to_owned()));
     let resets =
-        keys.prop_map(|descriptor| Operation::Amend(descriptor.to_owned(), Amendment::Reset));
+        keys.prop_map(|descriptor| TraceOperation::Amend(descriptor.to_owned(), Amendment::Reset));
     let operations = prop_oneof![12 => requests, 4 => tallies, 1 => resets];
     // Less than a minute in total, for which all stores keep a counter that does not matter.
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(recording, 3..8);
-    (policies, any::<bool>(), modes(), traces).prop_map(|(rules, in_one_slot, modes, trace)| Case {
-        policies: vec![text_of(&rules, in_one_slot)],
-        modes,
-        begin: START,
-        trace,
+    (policies, any::<bool>(), modes(), traces).prop_map(|(rules, in_one_slot, modes, trace)| {
+        TraceCase { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
     })
 }
 
@@ -103,21 +103,21 @@ fn modes() -> impl Strategy<Value = Modes> {
     bits.prop_map(|(shadow, quota)| Modes { shadow, quota })
 }
 
-fn traces() -> impl Strategy<Value = Vec<Step>> {
+fn traces() -> impl Strategy<Value = Vec<TraceStep>> {
     let requests = || prop::collection::vec(descriptors(), 1..5);
-    let decided = requests().prop_map(|all| Operation::Decide(request(all)));
+    let decided = requests().prop_map(|all| TraceOperation::Decide(request(all)));
     let tried = requests().prop_map(|all| {
         // A refund cannot be tried.
         let all = all.into_iter().map(|one| RateLimitDescriptor { is_negative_hits: false, ..one });
-        Operation::Try(request(all.collect()))
+        TraceOperation::Try(request(all.collect()))
     });
     let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
-    let at_once = at_once.prop_map(Operation::Together);
+    let at_once = at_once.prop_map(TraceOperation::Together);
     let operations = prop_oneof![8 => decided, 2 => tried, 1 => amendments(), 2 => at_once];
     prop::collection::vec((steps(), operations), REQUESTS / 2..REQUESTS)
 }
 
-fn amendments() -> impl Strategy<Value = Operation> {
+fn amendments() -> impl Strategy<Value = TraceOperation> {
     let lengths = select(vec![0, 1, 30, 1_000_000, 100_000_000, 86_400_000_000]);
     let grants = (0u32..9, lengths)
         .prop_map(|(hits, us)| Amendment::Grant { hits, length: Micros::new(us) });
@@ -128,7 +128,7 @@ fn amendments() -> impl Strategy<Value = Operation> {
         3 => grants,
     ];
     let keys = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a", "k0=b"]);
-    (keys, what).prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what))
+    (keys, what).prop_map(|(descriptor, what)| TraceOperation::Amend(descriptor.to_owned(), what))
 }
 
 pub fn steps() -> impl Strategy<Value = i64> {

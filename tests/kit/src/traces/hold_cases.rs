@@ -9,27 +9,27 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
 use super::cases::{START, steps};
-use super::rules::{Rule, text_of};
-use super::{Case, HoldCallOf, Operation, Step};
+use super::rules::{RandomRule, text_of};
+use super::{TraceCase, TraceOperation, TraceStep, TracedHoldCall};
 use crate::rls::{descriptor, request};
 
 /// Most operations of a trace.
 const REQUESTS: usize = 260;
 
 /// Generates rules of one slot, which change meanwhile.
-pub fn in_one_slot() -> impl Strategy<Value = Case> {
+pub fn in_one_slot() -> impl Strategy<Value = TraceCase> {
     let pairs = prop::collection::vec(changing_rules(), 2..6);
     (pairs, traces(steps())).prop_map(|(pairs, trace)| {
-        let (before, after): (Vec<Rule>, Vec<Rule>) = pairs.into_iter().unzip();
+        let (before, after): (Vec<RandomRule>, Vec<RandomRule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, true)).to_vec();
-        Case { policies, modes: Modes::default(), begin: START, trace }
+        TraceCase { policies, modes: Modes::default(), begin: START, trace }
     })
 }
 
 /// Generates rules of any slots.
-pub fn across_slots() -> impl Strategy<Value = Case> {
+pub fn across_slots() -> impl Strategy<Value = TraceCase> {
     let rules = prop::collection::vec(changing_rules().prop_map(|(rule, _)| rule), 2..6);
-    (rules, traces(steps())).prop_map(|(rules, trace)| Case {
+    (rules, traces(steps())).prop_map(|(rules, trace)| TraceCase {
         policies: vec![text_of(&rules, false)],
         modes: Modes::default(),
         begin: START,
@@ -39,12 +39,12 @@ pub fn across_slots() -> impl Strategy<Value = Case> {
 
 /// Generates more holds with instants of their own than a counter has marks, which are then merged,
 /// while the rate changes.
-pub fn merging_marks() -> impl Strategy<Value = Case> {
+pub fn merging_marks() -> impl Strategy<Value = TraceCase> {
     let policy_of = |hits| {
         let limit = format!(
             "algorithm: gcra, burst: 9000, requests_per_unit: {hits}, unit: minute, hold: {{ ttl: 1h }}"
         );
-        text_of(&[Rule { limit, mode: "" }], true)
+        text_of(&[RandomRule { limit, mode: "" }], true)
     };
     let step = (1i64..200_000, any::<prop::sample::Index>(), 0u32..9, prop::bool::weighted(0.6));
     let steps = prop::collection::vec(step, 500..900);
@@ -54,7 +54,7 @@ pub fn merging_marks() -> impl Strategy<Value = Case> {
             let id = if is_reserve { number } else { of.index(number + 1) };
             let operation = if is_reserve { "tollgate.reserve" } else { "tollgate.commit" };
             let hits = if is_reserve { 9 } else { cost };
-            Operation::Decide(request(vec![RateLimitDescriptor {
+            TraceOperation::Decide(request(vec![RateLimitDescriptor {
                 hits_addend: Some(hits.into()),
                 ..descriptor(&[("k0", "a"), (operation, &id.to_string())])
             }]))
@@ -65,7 +65,7 @@ pub fn merging_marks() -> impl Strategy<Value = Case> {
                 (wait, request_of(number, of, cost, is_reserve))
             })
             .collect();
-        Case {
+        TraceCase {
             policies: [1500, 300, 3000].map(policy_of).to_vec(),
             modes: Modes::default(),
             begin: START,
@@ -76,7 +76,7 @@ pub fn merging_marks() -> impl Strategy<Value = Case> {
 
 /// Generates a rule with holds or permits, and the rule that it changes to: other amounts, or no
 /// holds.
-fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
+fn changing_rules() -> impl Strategy<Value = (RandomRule, RandomRule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
     let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);
     let kinds = (0u8..6, amounts(), amounts(), units(), units(), 1u32..40, 1u32..7);
@@ -110,16 +110,16 @@ fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
             };
             let small = |amount: u32| if kind == 3 { amount.min(5_000) } else { amount };
             (
-                Rule { limit: limit(small(from), true), mode },
-                Rule { limit: limit(small(to), !loses), mode },
+                RandomRule { limit: limit(small(from), true), mode },
+                RandomRule { limit: limit(small(to), !loses), mode },
             )
         },
     )
 }
 
-fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>> {
+fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<TraceStep>> {
     let requests = prop::collection::vec(descriptors(), 1..5);
-    let decided = requests.prop_map(|all| Operation::Decide(request(all)));
+    let decided = requests.prop_map(|all| TraceOperation::Decide(request(all)));
     let grants = (1u32..9).prop_map(|hits| Amendment::Grant { hits, length: Micros::from_secs(2) });
     let what = prop_oneof![
         3 => Just(Amendment::Look),
@@ -128,18 +128,18 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Step>>
         1 => grants,
     ];
     let amended = (select(vec!["k0=a", "k1=a", "k2=a"]), what)
-        .prop_map(|(descriptor, what)| Operation::Amend(descriptor.to_owned(), what));
+        .prop_map(|(descriptor, what)| TraceOperation::Amend(descriptor.to_owned(), what));
     let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
-        .prop_map(|descriptor| Operation::OpenHolds(descriptor.to_owned()));
+        .prop_map(|descriptor| TraceOperation::OpenHolds(descriptor.to_owned()));
     let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
-    let at_once = at_once.prop_map(Operation::Together);
+    let at_once = at_once.prop_map(TraceOperation::Together);
     let operations =
         prop_oneof![16 => decided, 1 => amended, 4 => listed, 5 => calls(), 2 => at_once];
     prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)
 }
 
 /// Generates calls of `HoldService`.
-fn calls() -> impl Strategy<Value = Operation> {
+fn calls() -> impl Strategy<Value = TraceOperation> {
     let actions = prop_oneof![
         2 => Just(HoldAction::ReserveOnce),
         4 => Just(HoldAction::Extend),
@@ -155,7 +155,10 @@ fn calls() -> impl Strategy<Value = Operation> {
             let ttl =
                 ttl.filter(|_| matches!(action, HoldAction::ReserveOnce | HoldAction::Extend));
             let message = request(keys.iter().map(|key| descriptor(&[(key, "a")])).collect());
-            Operation::Hold(message, HoldCallOf { id, action, hits, ttl: ttl.map(Micros::new) })
+            TraceOperation::Hold(
+                message,
+                TracedHoldCall { id, action, hits, ttl: ttl.map(Micros::new) },
+            )
         },
     )
 }

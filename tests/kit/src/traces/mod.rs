@@ -29,16 +29,16 @@ const FARTHEST_BACK: u64 = 59_000_000;
 
 /// A case, whose policies share its trace evenly.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct TraceCase {
     pub policies: Vec<String>,
     pub modes: Modes,
     pub begin: u64,
-    pub trace: Vec<Step>,
+    pub trace: Vec<TraceStep>,
 }
 
 /// An operation on the holds of an ID, with a TTL of its own.
 #[derive(Clone, Copy, Debug)]
-pub struct HoldCallOf {
+pub struct TracedHoldCall {
     pub id: &'static str,
     pub action: HoldAction,
     /// Of a reserve.
@@ -47,15 +47,15 @@ pub struct HoldCallOf {
 }
 
 /// Microseconds forwards or back, and the operation that follows.
-pub type Step = (i64, Operation);
+pub type TraceStep = (i64, TraceOperation);
 
 #[derive(Clone, Debug)]
-pub enum Operation {
+pub enum TraceOperation {
     Decide(RateLimitRequest),
     /// Requests at once, each for one counter.
     Together(Vec<RateLimitRequest>),
     /// A call for the holds of an ID at some counters.
-    Hold(RateLimitRequest, HoldCallOf),
+    Hold(RateLimitRequest, TracedHoldCall),
     /// A request, first without taking its hits, then with.
     Try(RateLimitRequest),
     /// An amendment of a descriptor's counter.
@@ -71,8 +71,8 @@ pub enum Operation {
 }
 
 /// Runs a trace. Returns the first difference between the sides.
-pub async fn run(sides: &Sides, case: &Case) -> Result<(), String> {
-    let Case { policies, begin, trace, .. } = case;
+pub async fn run(sides: &Sides, case: &TraceCase) -> Result<(), String> {
+    let TraceCase { policies, begin, trace, .. } = case;
     let mut now = *begin;
     let mut latest = *begin;
     let mut lent = Vec::new();
@@ -85,27 +85,29 @@ pub async fn run(sides: &Sides, case: &Case) -> Result<(), String> {
         now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
         let result = match operation {
-            Operation::Decide(message) => {
+            TraceOperation::Decide(message) => {
                 sides.decide(now, message).await.map(|answer| drop(answer.ok()))
             }
-            Operation::Together(messages) => sides.decide_together(now, messages).await,
-            Operation::Hold(message, call) => {
+            TraceOperation::Together(messages) => sides.decide_together(now, messages).await,
+            TraceOperation::Hold(message, call) => {
                 sides.hold(now, message, call).await.map(|answer| drop(answer.ok()))
             }
-            Operation::Try(message) => a_try_is_what_follows(sides, now, message).await,
-            Operation::Amend(descriptor, amendment) => {
+            TraceOperation::Try(message) => a_try_is_what_follows(sides, now, message).await,
+            TraceOperation::Amend(descriptor, amendment) => {
                 sides.amend(now, descriptor, *amendment).await.map(drop)
             }
-            Operation::Lend(descriptor, hits, mode) => {
+            TraceOperation::Lend(descriptor, hits, mode) => {
                 let receipt = sides.lend(now, descriptor, *hits, *mode).await;
                 let receipt = receipt.map_err(|error| format!("request {number} {error}"))?;
                 lent.extend(receipt.map(|receipt| (descriptor, receipt)));
                 sides.amend(now, descriptor, Amendment::Look).await.map(drop)
             }
-            Operation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
-            Operation::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
-            Operation::TakeBack(..) if lent.is_empty() => Ok(()),
-            Operation::TakeBack(which, hits) => {
+            TraceOperation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
+            TraceOperation::OpenHolds(descriptor) => {
+                sides.open_holds(now, descriptor).await.map(drop)
+            }
+            TraceOperation::TakeBack(..) if lent.is_empty() => Ok(()),
+            TraceOperation::TakeBack(which, hits) => {
                 let which = which % lent.len();
                 let (descriptor, receipt) = lent[which];
                 let part = Receipt { hits: receipt.hits.min(*hits), ..receipt };

@@ -9,43 +9,43 @@ pub const RECORD: &str = ", record: [who, k0]";
 
 /// A rule's limit as written, and the other options of the rule.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub struct RandomRule {
     pub limit: String,
     pub mode: &'static str,
 }
 
-impl Rule {
+impl RandomRule {
     /// Returns the rule without recording.
     pub fn without_record(self) -> Self {
         Self { limit: self.limit.replace(RECORD, ""), ..self }
     }
 }
 
-pub fn text_of(rules: &[Rule], in_one_slot: bool) -> String {
+pub fn text_of(rules: &[RandomRule], in_one_slot: bool) -> String {
     let atomicity = if in_one_slot { "domain" } else { "limit" };
-    let rule = |(number, Rule { limit, mode }): (usize, &Rule)| {
+    let rule = |(number, RandomRule { limit, mode }): (usize, &RandomRule)| {
         format!("  - key: k{number}\n    rate_limit: {{ {limit} }}\n{mode}")
     };
     let rules: String = rules.iter().enumerate().map(rule).collect();
     format!("domain: test\natomicity: {atomicity}\ndescriptors:\n{rules}")
 }
 
-fn is_valid(rule: &Rule) -> bool {
+fn is_valid(rule: &RandomRule) -> bool {
     let text = text_of(std::slice::from_ref(rule), false);
     policy::load(&[Source { name: "policy".to_owned(), text }], &policy::CompileOptions::default())
         .is_ok()
 }
 
-pub fn policies() -> impl Strategy<Value = Vec<Rule>> {
+pub fn policies() -> impl Strategy<Value = Vec<RandomRule>> {
     let of_all = || prop::collection::vec(rules(), 3..10);
     // If nearly every request had a limit that records, the others would not be tested.
     prop_oneof![
         of_all(),
-        of_all().prop_map(|rules| rules.into_iter().map(Rule::without_record).collect())
+        of_all().prop_map(|rules| rules.into_iter().map(RandomRule::without_record).collect())
     ]
 }
 
-pub fn rules() -> impl Strategy<Value = Rule> {
+pub fn rules() -> impl Strategy<Value = RandomRule> {
     let limits = prop_oneof![
         fixed_windows(),
         calendars(),
@@ -58,7 +58,7 @@ pub fn rules() -> impl Strategy<Value = Rule> {
 }
 
 /// Generates one rule with two amounts.
-pub fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
+pub fn changing_rules() -> impl Strategy<Value = (RandomRule, RandomRule)> {
     let limits = prop_oneof![
         fixed_windows(),
         sliding_windows(),
@@ -69,7 +69,8 @@ pub fn changing_rules() -> impl Strategy<Value = (Rule, Rule)> {
     ];
     let changed = (finished(limits), amounts(), amounts()).prop_map(|(rule, from, to)| {
         // All windows get the same two amounts; a configured burst stays.
-        let with = |amount: u32| Rule { limit: with_amount(&rule.limit, amount), ..rule.clone() };
+        let with =
+            |amount: u32| RandomRule { limit: with_amount(&rule.limit, amount), ..rule.clone() };
         (with(from), with(to))
     });
     changed.prop_filter("a limit that cannot work", |(from, to)| is_valid(from) && is_valid(to))
@@ -85,7 +86,7 @@ fn with_amount(limit: &str, amount: u32) -> String {
 }
 
 /// Extends limits with options that every algorithm has.
-fn finished(limits: impl Strategy<Value = String>) -> impl Strategy<Value = Rule> {
+fn finished(limits: impl Strategy<Value = String>) -> impl Strategy<Value = RandomRule> {
     let charges = select(vec![
         "",
         ", charge: admitted",
@@ -106,8 +107,12 @@ fn finished(limits: impl Strategy<Value = String>) -> impl Strategy<Value = Rule
     (limits, charges, inherits, records, modes).prop_map(
         |(limit, charge, inherit, record, mode)| {
             // Options that do not apply are left out.
-            let whole = Rule { limit: format!("{limit}{charge}{inherit}{record}"), mode };
-            if is_valid(&whole) { whole } else { Rule { limit: format!("{limit}{record}"), mode } }
+            let whole = RandomRule { limit: format!("{limit}{charge}{inherit}{record}"), mode };
+            if is_valid(&whole) {
+                whole
+            } else {
+                RandomRule { limit: format!("{limit}{record}"), mode }
+            }
         },
     )
 }

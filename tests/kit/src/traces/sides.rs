@@ -23,7 +23,7 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::servers::ServerList;
 use tollgate::telemetry::metrics::Metrics;
 
-use super::HoldCallOf;
+use super::TracedHoldCall;
 use super::calls::{amend, decide, hold, lend, open_holds, peek, return_loan, tallies};
 
 /// Timeout of one answer.
@@ -31,7 +31,7 @@ pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An answer, with the retry and reset times of each descriptor in microseconds, and its effect on
 /// holds.
-pub type Answer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>, Vec<HoldEffect>), String>;
+pub type SideAnswer = Result<(RateLimitResponse, Vec<[Option<u64>; 2]>, Vec<HoldEffect>), String>;
 
 /// The answer to a try: `true` if denied; for each descriptor `true` if over limit, the hits left,
 /// and the times.
@@ -109,7 +109,7 @@ impl Sides {
 
     /// Decides a request on all sides at an instant. Returns the common answer, or an error with
     /// all of them.
-    pub async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<Answer, String> {
+    pub async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<SideAnswer, String> {
         self.clock.set(Timestamp::from_micros(at));
         let mut answers =
             join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
@@ -143,8 +143,8 @@ impl Sides {
         &self,
         at: u64,
         message: &RateLimitRequest,
-        call: &HoldCallOf,
-    ) -> Result<Answer, String> {
+        call: &TracedHoldCall,
+    ) -> Result<SideAnswer, String> {
         self.clock.set(Timestamp::from_micros(at));
         let calls = self.limiters.iter().map(|(_, limiter)| hold(limiter, message, call));
         let mut answers = join_all(calls).await;

@@ -17,7 +17,7 @@ use tollgate::store::redis::{
 };
 
 use super::sides::Sides;
-use super::{Case, cases, hold_cases, run};
+use super::{TraceCase, cases, hold_cases, run};
 use crate::world::server::fleet::{Arrangement, BASE_US, Fleet};
 use crate::world::server::resp::CommandReader;
 use crate::world::server::session::{Session, execute};
@@ -118,7 +118,7 @@ pub fn difference(seed: u64) -> Option<String> {
 }
 
 /// Runs a case.
-pub fn difference_of(case: &Case) -> Option<String> {
+pub fn difference_of(case: &TraceCase) -> Option<String> {
     // Timers end at once when nothing else happens.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
@@ -135,8 +135,8 @@ pub fn difference_of(case: &Case) -> Option<String> {
 }
 
 /// Returns the case of a seed: kinds of cases take turns.
-pub fn case_of(seed: u64) -> Case {
-    let kinds: [fn() -> BoxedStrategy<Case>; 8] = [
+pub fn case_of(seed: u64) -> TraceCase {
+    let kinds: [fn() -> BoxedStrategy<TraceCase>; 8] = [
         || cases::decided().boxed(),
         || hold_cases::in_one_slot().boxed(),
         || cases::with_other_amounts().boxed(),
