@@ -11,8 +11,8 @@
 //! The output has a line for each mutant: its place, kind, line and change, the net that found it,
 //! the seed of the world or the test that did, the number of nets that were tried, and seconds. A
 //! run goes on where the last one with the same file ended: what survived fewer nets is given to
-//! the others. First, all traces and worlds run once unchanged: a mutant is then given to those alone
-//! that run its line; and the tests, to learn whether they pass.
+//! the others. First, all traces and worlds run once unchanged: a mutant is then given to those
+//! alone that run its line; and the tests, to learn whether they pass.
 #![allow(
     dead_code,
     clippy::unwrap_used,

@@ -55,6 +55,7 @@ pub(super) fn agree(test: u8, cases: u32, strategy: impl Strategy<Value = TraceC
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let outcome = TestRunner::new_with_rng(config, rng).run(&strategy, |case| {
+        let case = case.in_turn();
         let compared = async {
             let sides = Sides::new(&urls, "random:", case.modes).await;
             sides.clear().await;

@@ -36,6 +36,22 @@ pub struct TraceCase {
     pub trace: Vec<TraceStep>,
 }
 
+impl TraceCase {
+    /// Sends requests at once one after another: servers in other processes may judge them in any
+    /// order.
+    #[must_use]
+    pub fn in_turn(self) -> Self {
+        let trace = self.trace.into_iter().flat_map(|(step, operation)| match operation {
+            TraceOperation::Together(messages) => {
+                let steps = std::iter::once(step).chain(std::iter::repeat(0));
+                steps.zip(messages.into_iter().map(TraceOperation::Decide)).collect()
+            }
+            operation => vec![(step, operation)],
+        });
+        Self { trace: trace.collect(), ..self }
+    }
+}
+
 /// An operation on the holds of an ID, with a TTL of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct TracedHoldCall {
