@@ -41,14 +41,16 @@ impl TraceCase {
     /// order.
     #[must_use]
     pub fn in_turn(self) -> Self {
-        let trace = self.trace.into_iter().flat_map(|(step, operation)| match operation {
-            TraceOperation::Together(messages) => {
+        let mut trace = Vec::new();
+        for (step, operation) in self.trace {
+            if let TraceOperation::Together(messages) = operation {
                 let steps = std::iter::once(step).chain(std::iter::repeat(0));
-                steps.zip(messages.into_iter().map(TraceOperation::Decide)).collect()
+                trace.extend(steps.zip(messages.into_iter().map(TraceOperation::Decide)));
+            } else {
+                trace.push((step, operation));
             }
-            operation => vec![(step, operation)],
-        });
-        Self { trace: trace.collect(), ..self }
+        }
+        Self { trace, ..self }
     }
 }
 
