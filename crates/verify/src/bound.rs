@@ -153,6 +153,12 @@ impl CounterModel {
         self.bounds.iter().any(|bound| matches!(bound, CounterBound::InFlight { .. }))
     }
 
+    /// Returns `true` if a hold whose TTL began at a time or later is certainly open at another.
+    pub(crate) fn is_open_at(&self, time: u64, begun: u64, skew: u64) -> bool {
+        let until = self.hold.map_or(u64::MAX, |hold| begun.saturating_add(hold.ttl));
+        time.saturating_add(skew) < until
+    }
+
     /// Returns the calls after which a counter has been over its limit for long enough.
     pub(crate) fn calls_enough(&self) -> u64 {
         // Half of the hits of holds return.

@@ -99,8 +99,7 @@ impl<'a> TimedCharge<'a> {
         self.ended_by.is_some_and(|end| std::ptr::eq(end, call))
     }
 
-    /// Lowers it by a call that ends its hold in some way.
-    /// Its TTL then began at `begun` or later.
+    /// Lowers it by a call that ends its hold in some way. The TTL then began at `begun` or later.
     fn end(
         &mut self,
         (end, by): (&'a ObservedCall, HoldEnd),
@@ -119,8 +118,7 @@ impl<'a> TimedCharge<'a> {
         self.ended_by = Some(end);
         self.lowered_from = end.begin;
         self.lowered = CountedHits { least: cost.min(self.hits.least), most: cost };
-        let until = model.hold.map_or(u64::MAX, |hold| begun.saturating_add(hold.ttl));
-        let has_hold = self.call.remaining().is_some() && end.end.saturating_add(skew) < until;
+        let has_hold = self.call.remaining().is_some() && model.is_open_at(end.end, begun, skew);
         if has_hold && end.remaining().is_some() {
             self.lowered_by = end.end;
         } else if by == HoldEnd::Commit && !model.is_in_flight() {
@@ -152,9 +150,8 @@ impl TtlBegin {
     /// came in time. If the hold may have ended by then, at another counter it may not have: that
     /// suffices for an answer without an error.
     fn keep(&mut self, call: &ObservedCall, model: &CounterModel, skew: u64) {
-        let until = model.hold.map_or(u64::MAX, |hold| self.from.saturating_add(hold.ttl));
         // A call without a status was perhaps answered without the store.
-        let is_in_time = call.remaining().is_some() && call.end.saturating_add(skew) < until;
+        let is_in_time = call.remaining().is_some() && model.is_open_at(call.end, self.from, skew);
         if is_in_time && matches!(call.action, CallAction::Extend { .. }) {
             self.from = self.from.max(call.begin);
         }

@@ -111,10 +111,17 @@ fn traces() -> impl Strategy<Value = Vec<TraceStep>> {
         let all = all.into_iter().map(|one| RateLimitDescriptor { is_negative_hits: false, ..one });
         TraceOperation::Try(request(all.collect()))
     });
-    let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
-    let at_once = at_once.prop_map(TraceOperation::Together);
+    let at_once = at_once(descriptors());
     let operations = prop_oneof![8 => decided, 2 => tried, 1 => amendments(), 2 => at_once];
     prop::collection::vec((steps(), operations), REQUESTS / 2..REQUESTS)
+}
+
+/// Generates requests at once, each of one of the descriptors.
+pub(super) fn at_once(
+    descriptors: impl Strategy<Value = RateLimitDescriptor>,
+) -> impl Strategy<Value = TraceOperation> {
+    let requests = prop::collection::vec(descriptors.prop_map(|one| request(vec![one])), 2..6);
+    requests.prop_map(TraceOperation::Together)
 }
 
 fn amendments() -> impl Strategy<Value = TraceOperation> {

@@ -8,7 +8,7 @@ use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::cases::{START, steps};
+use super::cases::{START, at_once, steps};
 use super::rules::{RandomRule, text_of};
 use super::{TraceCase, TraceOperation, TraceStep, TracedHoldCall};
 use crate::rls::{descriptor, request};
@@ -131,8 +131,7 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<TraceS
         .prop_map(|(descriptor, what)| TraceOperation::Amend(descriptor.to_owned(), what));
     let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
         .prop_map(|descriptor| TraceOperation::OpenHolds(descriptor.to_owned()));
-    let at_once = prop::collection::vec(descriptors().prop_map(|one| request(vec![one])), 2..6);
-    let at_once = at_once.prop_map(TraceOperation::Together);
+    let at_once = at_once(descriptors());
     let operations =
         prop_oneof![16 => decided, 1 => amended, 4 => listed, 5 => calls(), 2 => at_once];
     prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)

@@ -1,6 +1,6 @@
 //! Several stores that receive the same requests, all at one simulated time.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -111,12 +111,9 @@ impl Sides {
     /// all of them.
     pub async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<SideAnswer, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut answers =
+        let answers =
             join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
-        if answers.iter().all(|answer| *answer == answers[0]) {
-            return Ok(answers.swap_remove(0));
-        }
-        Err(format!("at {at}: {message:#?}\n{}", self.report(&answers)))
+        self.common(answers, format_args!("at {at}: {message:#?}"))
     }
 
     /// Decides requests on all sides that are made at once. Returns an error with all answers if
@@ -131,10 +128,7 @@ impl Sides {
         for (_, limiter) in &self.limiters {
             answers.push(join_all(messages.iter().map(|message| decide(limiter, message))).await);
         }
-        if answers.iter().all(|answer| *answer == answers[0]) {
-            return Ok(());
-        }
-        Err(format!("at {at}, at once: {messages:#?}\n{}", self.report(&answers)))
+        self.common(answers, format_args!("at {at}, at once: {messages:#?}")).map(drop)
     }
 
     /// Makes a call for holds on all sides. Returns the common answer, or an error with all of
@@ -147,23 +141,16 @@ impl Sides {
     ) -> Result<SideAnswer, String> {
         self.clock.set(Timestamp::from_micros(at));
         let calls = self.limiters.iter().map(|(_, limiter)| hold(limiter, message, call));
-        let mut answers = join_all(calls).await;
-        if answers.iter().all(|answer| *answer == answers[0]) {
-            return Ok(answers.swap_remove(0));
-        }
-        Err(format!("at {at}: {call:?} of {message:#?}\n{}", self.report(&answers)))
+        let answers = join_all(calls).await;
+        self.common(answers, format_args!("at {at}: {call:?} of {message:#?}"))
     }
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
     /// with all of them.
     pub async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut tried =
-            join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
-        if tried.iter().all(|one| *one == tried[0]) {
-            return Ok(tried.swap_remove(0));
-        }
-        Err(format!("at {at}, tried: {message:#?}\n{}", self.report(&tried)))
+        let tried = join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
+        self.common(tried, format_args!("at {at}, tried: {message:#?}"))
     }
 
     /// Amends a counter on all sides.
@@ -174,14 +161,11 @@ impl Sides {
         amendment: Amendment,
     ) -> Result<Touched, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut answers = join_all(
+        let answers = join_all(
             self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment)),
         )
         .await;
-        if answers.iter().all(|touched| *touched == answers[0]) {
-            return Ok(answers.swap_remove(0));
-        }
-        Err(format!("at {at}: {amendment:?} of {descriptor}\n{}", self.report(&answers)))
+        self.common(answers, format_args!("at {at}: {amendment:?} of {descriptor}"))
     }
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
@@ -192,22 +176,28 @@ impl Sides {
         for tallies in &mut answers {
             tallies.retain(|tally| (tally.charged, tally.denied) != (0, 0));
         }
-        if answers.iter().all(|tallies| *tallies == answers[0]) {
-            return Ok(answers.swap_remove(0));
-        }
-        Err(format!("tallies of {descriptor}: {answers:#?}"))
+        self.common(answers, format_args!("tallies of {descriptor}"))
     }
 
     /// Returns the open holds of a counter on all sides; none if its limit keeps none.
     pub async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
         self.clock.set(Timestamp::from_micros(at));
-        let mut answers =
+        let answers =
             join_all(self.limiters.iter().map(|(_, limiter)| open_holds(limiter, descriptor)))
                 .await;
-        if answers.iter().all(|open| *open == answers[0]) {
+        self.common(answers, format_args!("at {at}: open holds of {descriptor}"))
+    }
+
+    /// Returns the common answer, or an error with all of them.
+    fn common<T: Debug + PartialEq>(
+        &self,
+        mut answers: Vec<T>,
+        question: impl Display,
+    ) -> Result<T, String> {
+        if answers.iter().all(|answer| *answer == answers[0]) {
             return Ok(answers.swap_remove(0));
         }
-        Err(format!("at {at}: open holds of {descriptor}: {answers:#?}"))
+        Err(format!("{question}\n{}", self.report(&answers)))
     }
 
     /// Returns the answers of all sides, each with the name of its side.
@@ -235,11 +225,11 @@ impl Sides {
             .limiters
             .iter()
             .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), mode, None));
-        let mut answers = join_all(calls).await;
-        if answers.iter().all(|lent| *lent == answers[0]) {
-            return Ok(answers.swap_remove(0));
-        }
-        Err(format!("at {at}: {hits} hits of {descriptor} in advance, {mode:?}: {answers:#?}"))
+        let answers = join_all(calls).await;
+        self.common(
+            answers,
+            format_args!("at {at}: {hits} hits of {descriptor} in advance, {mode:?}"),
+        )
     }
 
     /// Takes back a charge of [`Self::lend`].
@@ -262,8 +252,7 @@ impl Sides {
         let returning =
             self.limiters.iter().map(|(_, limiter)| return_loan(limiter, descriptor, back));
         let results = join_all(returning).await;
-        let is_one = results.iter().all(|result| *result == results[0]);
-        is_one.then_some(results[0]).ok_or_else(|| format!("at {at}: {descriptor}: {results:?}"))
+        self.common(results, format_args!("at {at}: {descriptor}"))
     }
 
     /// Deletes all keys.
