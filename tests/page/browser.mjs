@@ -1,14 +1,12 @@
 // Drives Chromium for tests/page/mod.rs: `node browser.mjs SUBJECT JSON`. Prints measurements; exits with 1 and the first failure.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { focus, reach } from './keyboard.mjs';
-import { isContained } from './layout.mjs';
+import { examine, isContained } from './layout.mjs';
 
 const require = createRequire(`${process.env.TOLLGATE_PAGE_TOOLS}/`);
 const { chromium } = require('playwright-core');
-const AXE = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
 /** Timeout of steps that take a second or two; long, for busy machines. */
 const PATIENCE_MS = 30_000;
@@ -289,6 +287,14 @@ const subjects = {
         await page.context().close();
       }
     }
+    // Before the first response; each answer is withheld.
+    const page = await tab();
+    await page.route('**/api/**', () => {});
+    for (const [name, hash] of views()) {
+      await page.goto(at(hash));
+      await page.locator('main > *').first().waitFor();
+      await examine(page, DESK, `${name}, no data yet`);
+    }
   },
 
   /** The browser's own measurement, without a cache. */
@@ -371,17 +377,6 @@ const subjects = {
     }
   },
 };
-
-/** Runs axe, and measures the width. */
-async function examine(page, viewport, where) {
-  // By the debugger, since the content security policy forbids other scripts.
-  const { violations } = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ['violations'] })`);
-  const lines = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map(({ html }) => html.slice(0, 120)).join(' | ')}`);
-  assert.deepEqual(lines.filter((text) => /^(serious|critical)/.test(text)), [], where);
-  for (const text of lines) console.log(`${where}: ${text}`);
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  assert.ok(width <= viewport.width, `${where}: ${width} px wide`);
-}
 
 try {
   await subjects[subject]();

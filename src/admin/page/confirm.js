@@ -1,7 +1,7 @@
 // Buttons for changes: a dialog describes the change before it is made, and a line reports the result.
 
 import { Problem, get } from './api.js';
-import { h, write } from './dom.js';
+import { h, preformatted, write } from './dom.js';
 
 /**
  * Buttons if the user has write access, otherwise a note. `actions`: each `{ name, title, fields, words, yes, act }`. Given the values
@@ -55,7 +55,7 @@ function dialogOf({ name, title, fields = [], words, yes, act }, live, result) {
     } catch (error) {
       if (live.signal.aborted) return;
       const why = error instanceof Problem ? error.message : 'The server did not respond. The change may have been applied: check before you retry.';
-      result.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), h('pre', { tabindex: '0', 'aria-label': 'Error message' }, why));
+      result.replaceChildren(h('p', { class: 'problem' }, 'Failed. '), preformatted('Error message', why));
     }
     live.wake();
   });

@@ -19,6 +19,9 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Preformatted text that is scrolled by keyboard too. A `pre` without a role must not have a label. */
+export const preformatted = (label, text = '') => h('pre', { tabindex: '0', role: 'group', 'aria-label': label }, text);
+
 /** Sets the text if it differs, so that unchanged text is not redrawn and stays selected. */
 export function write(element, text) {
   const shown = escaped(text);

@@ -4,7 +4,7 @@
 
 import { Problem, get, post, serverNow } from './api.js';
 import * as counters from './counter.js';
-import { clock, count, duration, facts, from, h, route, time, write } from './dom.js';
+import { clock, count, duration, facts, from, h, preformatted, route, time, write } from './dom.js';
 
 const EVERY_MS = 2000;
 const MINUTE_MS = 60_000;
@@ -18,7 +18,7 @@ export const title = ({ key }) => key ?? 'Key';
 
 export function open(main, { domain = '', rule = '', key = '' }, live) {
   const [now, story, chart] = [h('div'), h('div'), h('ol', { class: 'bars' })];
-  const why = h('pre', { tabindex: '0', 'aria-label': 'Matching rule' });
+  const why = preformatted('Matching rule');
   const who = h('section', { class: 'card', hidden: true });
   const held = h('section', { class: 'card', hidden: true });
   const total = h('p', { class: 'soft' });

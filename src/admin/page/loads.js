@@ -1,6 +1,6 @@
 // The last policy loads: time, trigger, and changes or errors.
 
-import { count, h, time, write } from './dom.js';
+import { count, h, preformatted, time, write } from './dom.js';
 
 const BY = { start: 'process start', files: 'file change', admin: 'admin API', 'control plane': 'control plane' };
 
@@ -48,5 +48,5 @@ function entry({ at, by, is_loaded: isLoaded, version, before, changes, report }
   const words = [h('span', { class: `standing ${tone}` }, what), ' ', time(at), `, ${BY[by] ?? by}: `, h('code', {}, version), sum ? h('span', { class: 'soft' }, ` ${sum}`) : ''];
   if (!details || same) return h('p', {}, words);
   const label = isLoaded ? 'Changes' : 'Errors';
-  return h('details', {}, h('summary', {}, words), h('pre', { tabindex: '0', 'aria-label': label }, details));
+  return h('details', {}, h('summary', {}, words), preformatted(label, details));
 }

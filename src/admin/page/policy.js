@@ -3,7 +3,7 @@
 import { Problem, get, post } from './api.js';
 import { share } from './chart.js';
 import { confirmed } from './confirm.js';
-import { count, facts, h, rate, route, time, write } from './dom.js';
+import { count, facts, h, preformatted, rate, route, time, write } from './dom.js';
 import { entriesOf, standing } from './key.js';
 import { loads } from './loads.js';
 import { minuteOf } from './now.js';
@@ -61,7 +61,7 @@ function summary(policies) {
   ]);
   if (!refused) return [own];
   return [own, h('div', { class: 'problem' }, h('p', {}, 'A change was rejected at ', time(refused.at), '. The version above remains in force.'),
-    h('pre', { tabindex: '0', 'aria-label': 'Errors of the rejected change' }, refused.report))];
+    preformatted('Errors of the rejected change', refused.report))];
 }
 
 /** Reloads the files after a confirmation. */
@@ -136,7 +136,8 @@ function tryForm(parameters, live) {
   const domains = h('datalist', { id: 'domains' });
   const field = (name, value, more) => h('input', { name, value, required: true, autocomplete: 'off', spellcheck: 'false', ...more });
   const domain = field('domain', parameters.domain ?? '', { list: 'domains' });
-  const [answer, why] = [h('div', { role: 'status' }), h('pre', { tabindex: '0', hidden: true, 'aria-label': 'Matching rule' })];
+  const [answer, why] = [h('div', { role: 'status' }), preformatted('Matching rule')];
+  why.hidden = true;
   const form = h('form', { class: 'fields' },
     h('label', {}, 'Domain', domain, domains),
     h('label', { class: 'grow' }, 'Descriptor', field('descriptor', parameters.descriptor ?? '', { placeholder: 'plan=free,user=ann' })),
