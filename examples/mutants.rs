@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
-use tollgate_testkit::traces::simulated::{CASES, OPEN, difference};
+use tollgate_testkit::traces::simulated::{CASES, difference};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -247,7 +247,7 @@ fn learn(arguments: &MutantArguments) -> Learned {
                         break;
                     }
                     for (index, (name, run)) in SIMULATIONS.iter().enumerate() {
-                        let is_trace = index < TRACES && seed < CASES && !OPEN.contains(&seed);
+                        let is_trace = index < TRACES && seed < CASES;
                         if !is_trace && (index < TRACES || seed >= worlds) {
                             continue;
                         }

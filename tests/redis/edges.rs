@@ -95,3 +95,31 @@ async fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice() {
         }
     }
 }
+
+/// A reset of a counter that refunds have emptied keeps its instant while the clock is behind it.
+#[tokio::test]
+async fn a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left() {
+    let redis = Redis::start().await;
+    let windows =
+        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
+    for limit in [
+        "requests_per_unit: 9, unit: hour".to_owned(),
+        "algorithm: gcra, requests_per_unit: 9, unit: hour".to_owned(),
+        "algorithm: sliding_window, requests_per_unit: 9, unit: hour".to_owned(),
+        "algorithm: sliding_log, requests_per_unit: 9, unit: hour".to_owned(),
+        format!("algorithm: sliding_window, {windows}"),
+        format!("algorithm: sliding_log, {windows}"),
+    ] {
+        let sides = sides(&redis, &[("user", &limit)]).await;
+        sides.clear().await;
+        decide(&sides, START, vec![of(&[("user", "x")], 1)]).await;
+        let refund = Amendment::Refund(1);
+        for (at, amendment) in [(START, refund), (START - 50, Amendment::Reset)] {
+            sides.amend(at, "user=x", amendment).await.unwrap().unwrap();
+        }
+        for at in [START - 60, START - 40, START, START + SECOND] {
+            decide(&sides, at, vec![of(&[("user", "x")], 1)]).await;
+            sides.amend(at, "user=x", Amendment::Look).await.unwrap().unwrap();
+        }
+    }
+}

@@ -24,9 +24,6 @@ use crate::world::server::session::{Session, execute};
 
 /// Number of cases in which nearly every line of the scripts runs.
 pub const CASES: u64 = 32;
-/// Seeds of known differences. 18: a reset of a log that refunds have emptied deletes its key in
-/// Redis, while memory keeps the latest instant; a clock that steps back then shows it.
-pub const OPEN: [u64; 1] = [18];
 /// Masters of the Cluster.
 const MASTERS: usize = 3;
 /// Capacity of a connection.

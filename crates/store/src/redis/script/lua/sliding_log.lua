@@ -28,6 +28,10 @@ do
         longest, oldest = period, i
       end
     end
+    -- An empty log matters until its instant.
+    if entries == 0 then
+      newest = instant - longest
+    end
     return longest, firsts[oldest], befores[oldest]
   end
 
@@ -256,9 +260,6 @@ do
       if new then
         value = new
         logs().read(value)
-        if entries == 0 then
-          newest = instant - longest
-        end
         look(at, value, instant, count)
       end
     end
