@@ -12,11 +12,11 @@
 mod directed;
 mod directed_holds;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tollgate_testkit::release::release;
-use tollgate_testkit::traces::simulated::difference;
+use tollgate_testkit::traces::simulated::{CASES, difference};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -29,8 +29,9 @@ const SEEDS: &str = "0..1000";
 const RETRY_SEEDS: &str = "0..500";
 /// Number of seeds that run with checks of overflow and debug assertions.
 const CHECKED: u64 = 60;
-/// Number of random traces.
-const TRACES: u64 = 16;
+/// Seeds in which the checker found a break that was none. 9558: returns of proxies to a counter by
+/// gcra, each without the hits that may have drained meanwhile.
+const MISJUDGED: [u64; 1] = [9558];
 /// Seeds whose histories are compared.
 const COMPARED: std::ops::Range<u64> = 0..20;
 /// Set in the other process.
@@ -75,13 +76,14 @@ fn no_seed_of_retried_reserves_breaks_a_promise() {
 
 #[test]
 fn no_seed_breaks_a_promise_in_a_debug_build() {
-    let next = AtomicU64::new(0);
+    let seeds: Vec<u64> = (0..CHECKED).chain(MISJUDGED).collect();
+    let next = AtomicUsize::new(0);
     let broken = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while let seed @ 0..CHECKED = next.fetch_add(1, Ordering::Relaxed) {
-                    let found = check(&run(&Plan::of(seed)));
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let found = check(&run(&Plan::of(*seed)));
                     broken
                         .lock()
                         .extend(found.into_iter().map(|text| format!("seed {seed}: {text}")));
@@ -93,11 +95,10 @@ fn no_seed_breaks_a_promise_in_a_debug_build() {
     assert!(broken.is_empty(), "replay with `cargo run --example world`:\n{}", broken.join("\n"));
 }
 
-/// Fewer cases than those that find mutants of the scripts.
 #[test]
 fn memory_and_simulated_servers_decide_random_traces_alike() {
     let differences: Vec<_> =
-        (0..TRACES).filter_map(|seed| Some(format!("{seed}: {}", difference(seed)?))).collect();
+        (0..CASES).filter_map(|seed| Some(format!("{seed}: {}", difference(seed)?))).collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 

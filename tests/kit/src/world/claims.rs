@@ -281,6 +281,7 @@ impl<'a> CounterHistory<'a> {
         if self.losses == 0 && self.shapes() == 1 {
             most = most.saturating_sub(refunded);
         }
+        most += self.drained();
         if self.rule().is_lent() {
             most += self.report.loans_lost + self.of_proxies();
             if self.losses == 0 {
@@ -302,6 +303,24 @@ impl<'a> CounterHistory<'a> {
         let is_reset = self.changes().any(|change| change == Change::Reset);
         let least = if is_counted && !is_reset && self.shapes() == 1 { least } else { 0 };
         (least, most)
+    }
+
+    /// Returns the hits that take-backs leave: those of a charge by gcra that may have drained since,
+    /// though others have instead.
+    fn drained(&self) -> u64 {
+        if !self.has_gcra() {
+            return 0;
+        }
+        let taken_back = self.claims.iter().filter_map(|claim| match *claim {
+            Claim::Lent { hits, admitted, begun, until } if hits > admitted => {
+                Some(until.unwrap_or(self.report.ended).saturating_sub(begun))
+            }
+            Claim::Possible { begun, until, .. } | Claim::Transient { begun, until, .. } => {
+                Some(until?.saturating_sub(begun))
+            }
+            Claim::Lent { .. } | Claim::Admitted { .. } | Claim::Refunded { .. } => None,
+        });
+        (taken_back.sum::<u64>() * self.limit_max()).div_ceil(self.rule().period_us)
     }
 
     /// Returns `true` if a refund was on its way between two moments. It may have taken the hits of

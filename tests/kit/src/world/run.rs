@@ -29,8 +29,9 @@ pub struct Report {
     pub probes: Vec<CallRecord>,
     /// Open holds of each counter that keeps them, after the last fault healed.
     pub held: Vec<HeldList>,
-    /// Hits that each counter counts in the end.
+    /// Hits that each counter counts in the end, and when that is.
     pub used: Vec<Option<u64>>,
+    pub ended: Moment,
     pub losses: Vec<LostWrites>,
     /// Charges that could not be taken back, leased hits that were lost, and checks that processes
     /// decided alone.
@@ -312,6 +313,7 @@ impl RunningWorld {
             probes,
             held,
             used,
+            ended,
             losses: fleet.losses.clone(),
             take_backs_lost: all().map(|metrics| metrics.take_backs_lost.get()).sum(),
             unknown_charges: all().map(|metrics| metrics.unknown_charges.get()).sum(),
