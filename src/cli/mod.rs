@@ -9,6 +9,7 @@ pub mod completions;
 mod counter;
 pub mod denials;
 pub mod diff;
+mod duration;
 pub mod explain;
 mod findings;
 pub mod grant;

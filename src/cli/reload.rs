@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use jiff::SignedDuration;
 
 use super::api::ServerArgs;
+use super::duration::duration;
 use super::output::{print, print_stderr};
 use super::replicas::{DEFAULT_WAIT, wait_for};
 use super::{CommandError, try_block_on};
@@ -32,7 +33,7 @@ pub struct Reload {
     #[command(flatten)]
     server: ServerArgs,
     /// Wait until all replicas have the same policies, at most this long.
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = DEFAULT_WAIT)]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = duration)]
     wait: Option<SignedDuration>,
 }
 

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::api::ServerArgs;
+use super::duration::duration;
 use super::output::{print, print_stderr};
 use super::{CommandError, counter, table, try_block_on};
 use crate::admin::api::replicas::{ReplicaView, ReplicasView};
@@ -38,7 +39,7 @@ pub struct ReplicasArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// Wait until all replicas have the policies of the replica that answers, at most this long.
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = DEFAULT_WAIT)]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = DEFAULT_WAIT, value_parser = duration)]
     wait: Option<SignedDuration>,
     /// Wait for this version of the policies instead.
     #[arg(long, value_name = "VERSION", requires = "wait")]

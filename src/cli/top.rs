@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::api::ServerArgs;
 use super::counter::when;
 use super::denials::{missing_notice, replicas_notice};
+use super::duration::duration;
 use super::{CommandError, table, try_block_on};
 use crate::admin::api::denials::{DenialView, DenialsView};
 use crate::admin::api::rules::{RateView, RuleList, RuleView};
@@ -58,7 +59,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=15))]
     minutes: u64,
     /// Refresh interval. Default: 1s.
-    #[arg(long, value_name = "DURATION", conflicts_with = "once")]
+    #[arg(long, value_name = "DURATION", conflicts_with = "once", value_parser = duration)]
     every: Option<jiff::SignedDuration>,
     /// Print once and exit.
     #[arg(long)]

@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use self::span::{SpanArgs, instant};
 pub(super) use self::text::{missing_notice, replicas_notice};
 use super::api::ServerArgs;
+use super::duration::duration;
 use super::output::{print, print_stderr};
 use super::{CommandError, table, try_block_on};
 use crate::admin::api::denials::DenialsView;
@@ -49,7 +50,7 @@ pub struct DenialsArgs {
     #[arg(long, value_name = "TIME", value_parser = instant)]
     until: Option<Timestamp>,
     /// Show denials of the last DURATION, such as 2m; at most 15m.
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     last: Option<SignedDuration>,
     /// Maximum number of keys to show.
     #[arg(long, value_name = "N", default_value_t = 50)]

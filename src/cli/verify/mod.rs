@@ -5,10 +5,12 @@
 //! | `client` | the service, over gRPC |
 //! | `gateway` | a gateway that asks the service, over HTTP |
 //! | `report` | the result, as text and JSON |
+//! | `units` | durations in flags |
 
 mod client;
 mod gateway;
 mod report;
+mod units;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use gateway::{GatewayTarget, KeyHeader};
 use report::VerifyReport;
+use units::{MILLISECOND, SECOND, in_units};
 
 use super::client_tls::ClientTlsFlags;
 use super::output::{print, print_json};
@@ -54,7 +57,7 @@ Examples:
 
   # Two replicas of one service, one of which is restarted every 3 s
   tollgate verify --target 10.0.0.1:8081 --target 10.0.0.2:8081 --policy config/policies \\
-    --duration 30 --disturb 'docker restart ratelimit-1' --history calls.jsonl")]
+    --duration 30s --disturb 'docker restart ratelimit-1' --history calls.jsonl")]
 pub struct Verify {
     /// gRPC address of a replica, host:port; repeat it for each replica of one service. With
     /// --header, the URL of a gateway that calls the service, http://HOST:PORT/PATH: 429 is a
@@ -68,8 +71,8 @@ pub struct Verify {
     /// Policy files that the service has loaded, or directories that contain them.
     #[arg(long, value_name = "PATH", required = true)]
     policy: Vec<PathBuf>,
-    /// Duration of the run in seconds; Ctrl-C ends it early and prints the result.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=MAX_DURATION))]
+    /// Duration of the run; Ctrl-C ends it early and prints the result. Without a unit: seconds.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = |text: &str| in_units(text, SECOND, 1..=MAX_DURATION))]
     duration: u64,
     /// Concurrent clients, each with a connection of its own.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -77,18 +80,18 @@ pub struct Verify {
     /// Requests per second of all clients together.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Deadline of a call, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=5000))]
+    /// Deadline of a call. Without a unit: milliseconds.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = |text: &str| in_units(text, MILLISECOND, 1..=5000))]
     deadline: u64,
-    /// Tolerated difference between the clocks of this machine, the replicas and the store, in
-    /// milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=60_000))]
+    /// Tolerated difference between the clocks of this machine, the replicas and the store. Without
+    /// a unit: milliseconds.
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = |text: &str| in_units(text, MILLISECOND, 0..=60_000))]
     skew: u64,
     /// Command to run by `sh -c` while requests are sent, such as one that restarts a replica.
     #[arg(long, value_name = "COMMAND")]
     disturb: Option<String>,
-    /// Seconds between the runs of the command.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "disturb", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// Time between the runs of the command. Without a unit: seconds.
+    #[arg(long, value_name = "DURATION", default_value = "3s", requires = "disturb", value_parser = |text: &str| in_units(text, SECOND, 1..=86_400))]
     disturb_every: u64,
     /// File to write the history to: one call per line, as JSON.
     #[arg(long, value_name = "FILE")]

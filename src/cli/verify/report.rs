@@ -199,7 +199,7 @@ impl<'a> VerifyReport<'a> {
             let next = if duration > MAX_DURATION {
                 "longer than any run".to_owned()
             } else {
-                format!("use --duration {duration}")
+                format!("use --duration {duration}s")
             };
             format!("not checked: that hits of {rule} return after {after}: {next}")
         }));
