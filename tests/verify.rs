@@ -287,7 +287,7 @@ fn a_run_that_cannot_start_exits_2_with_the_next_step() {
     let ended = verify(&policies, &[&closed], &never);
     assert_eq!(ended.status.code(), Some(2));
     let text = String::from_utf8_lossy(&ended.stderr);
-    assert!(text.contains("0 is not in 1..=86400"), "{text}");
+    assert!(text.contains("must be a duration from 1s to 24h"), "{text}");
 
     let service = Tollgate::serve(policies.path());
     let other = Policies::of(&daily("tenant", 10));

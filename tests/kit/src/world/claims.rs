@@ -305,8 +305,8 @@ impl<'a> CounterHistory<'a> {
         (least, most)
     }
 
-    /// Returns the hits that take-backs leave: those of a charge by gcra that may have drained since,
-    /// though others have instead.
+    /// Returns the hits that take-backs leave: by gcra, those of the charge that may have drained
+    /// since, though others have instead.
     fn drained(&self) -> u64 {
         if !self.has_gcra() {
             return 0;
