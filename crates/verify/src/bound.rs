@@ -153,6 +153,21 @@ impl CounterModel {
         self.bounds.iter().any(|bound| matches!(bound, CounterBound::InFlight { .. }))
     }
 
+    /// Returns `true` if its hits drain.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.bounds.iter().any(|bound| matches!(bound, CounterBound::Draining { .. }))
+    }
+
+    /// Returns `true` if the cost of a hold can be above its hits. Permits have no cost; and in a
+    /// log, it can move the hits of other calls to a later time.
+    pub(crate) fn counts_overruns(&self) -> bool {
+        self.bounds.iter().all(|bound| match bound {
+            CounterBound::Aligned { .. } | CounterBound::Draining { .. } => true,
+            CounterBound::Rolling { grain, .. } => *grain > 0,
+            CounterBound::InFlight { .. } => false,
+        })
+    }
+
     /// Returns `true` if a hold whose TTL began at a time or later is certainly open at another.
     pub(crate) fn is_open_at(&self, time: u64, begun: u64, skew: u64) -> bool {
         let until = self.hold.map_or(u64::MAX, |hold| begun.saturating_add(hold.ttl));

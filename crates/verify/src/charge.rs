@@ -1,13 +1,13 @@
 //! The hits of a call over time: all of them, and what is left once they are lowered.
 //!
 //! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
-//! return by a cancel. A permit ends with its TTL, which an extension begins anew, at the latest. A
-//! repeated reserve charges nothing. Hits that were charged before another limit denied the request
-//! are taken back.
+//! return by a cancel. A cost above them is charged by the commit. A permit ends with its TTL,
+//! which an extension begins anew, at the latest. A repeated reserve charges nothing. Hits that
+//! were charged before another limit denied the request are taken back.
 
 use std::collections::BTreeMap;
 
-use crate::bound::{CounterBound, CounterModel};
+use crate::bound::CounterModel;
 use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
 
 /// Time, in microseconds, within which a service takes back the hits of a request that another
@@ -54,9 +54,18 @@ impl<'a> TimedCharge<'a> {
     /// Returns the charge of a call that nothing lowers.
     pub(crate) fn of(call: &'a ObservedCall) -> Self {
         let least = if call.is_admitted() { call.hits } else { 0 };
-        let hits = CountedHits { least, most: call.hits };
+        Self::unchanged(call, CountedHits { least, most: call.hits })
+    }
+
+    /// Returns a charge by a call that nothing lowers.
+    fn unchanged(call: &'a ObservedCall, hits: CountedHits) -> Self {
         let never = u64::MAX;
         Self { call, ended_by: None, hits, lowered: hits, lowered_from: never, lowered_by: never }
+    }
+
+    /// Returns the least and the most hits that its call has charged.
+    pub(crate) fn charged(&self) -> (u64, u64) {
+        (self.hits.least, self.hits.most)
     }
 
     /// Returns the hits that certainly count at a time after the call.
@@ -111,20 +120,44 @@ impl<'a> TimedCharge<'a> {
         let keeps = model.hold.is_some_and(|hold| hold.settle_keeps);
         let cost = match by {
             HoldEnd::Commit | HoldEnd::Cancel | HoldEnd::Settle if model.is_in_flight() => 0,
-            HoldEnd::Commit => end.hits,
+            HoldEnd::Commit => end.hits.min(reserved),
             HoldEnd::Settle if keeps => reserved,
             HoldEnd::Settle | HoldEnd::Cancel => 0,
         };
         self.ended_by = Some(end);
         self.lowered_from = end.begin;
         self.lowered = CountedHits { least: cost.min(self.hits.least), most: cost };
-        let has_hold = self.call.remaining().is_some() && model.is_open_at(end.end, begun, skew);
-        if has_hold && end.remaining().is_some() {
+        if self.has_hold(end, model, begun, skew) && end.remaining().is_some() {
             self.lowered_by = end.end;
         } else if by == HoldEnd::Commit && !model.is_in_flight() {
-            // The cost of a hold that is not there is charged in addition.
-            self.lowered.most = reserved.saturating_add(cost);
+            // Nothing returns of a hold that is not there.
+            self.lowered.most = reserved;
         }
+    }
+
+    /// Returns the charge that the end of its hold makes: of a cost above the reserved hits. The
+    /// cost of a hold that is not there is charged in whole.
+    fn overrun(
+        &self,
+        (end, by): (&'a ObservedCall, HoldEnd),
+        model: &CounterModel,
+        begun: u64,
+        skew: u64,
+    ) -> Option<Self> {
+        if by != HoldEnd::Commit || model.is_in_flight() {
+            return None;
+        }
+        let has_hold = self.has_hold(end, model, begun, skew);
+        let most = end.hits.saturating_sub(if has_hold { self.call.hits } else { 0 });
+        // Debt beyond a bound is forgiven.
+        let is_certain = has_hold && end.remaining().is_some() && !model.is_draining();
+        let hits = CountedHits { least: if is_certain { most } else { 0 }, most };
+        (most > 0).then(|| Self::unchanged(end, hits))
+    }
+
+    /// Returns `true` if its hold is certainly there when a call ends it.
+    fn has_hold(&self, end: &ObservedCall, model: &CounterModel, begun: u64, skew: u64) -> bool {
+        self.call.remaining().is_some() && model.is_open_at(end.end, begun, skew)
     }
 
     /// Lowers it to nothing between two times, if it is not lowered earlier.
@@ -180,9 +213,8 @@ pub(crate) fn charges_of<'a>(
     }
     let charging = calls.iter().filter(|call| call.action.is_charge());
     let mut charges: Vec<TimedCharge<'a>> = charging.map(TimedCharge::of).collect();
-    let is_draining =
-        model.bounds.iter().any(|bound| matches!(bound, CounterBound::Draining { .. }));
-    let times = is_draining.then(|| ChargeTimes::of(&charges));
+    let times = model.is_draining().then(|| ChargeTimes::of(calls));
+    let mut overruns = Vec::new();
     for charge in &mut charges {
         let hold = charge.call.action.hold();
         let kept = hold.and_then(|hold| keeping.get(&hold));
@@ -192,6 +224,7 @@ pub(crate) fn charges_of<'a>(
         }
         if let Some((end, by)) = hold.and_then(|hold| ends.get(&hold)) {
             charge.end((end, *by), model, ttl.from, skew);
+            overruns.extend(charge.overrun((end, *by), model, ttl.from, skew));
             let between = times.as_ref().map(|times| times.between(charge.call, end));
             if between.is_some_and(|between| between > EXACT_CHARGES) {
                 charge.lowered_by = u64::MAX;
@@ -208,19 +241,24 @@ pub(crate) fn charges_of<'a>(
             charge.expire(from, by);
         }
     }
+    charges.extend(overruns);
     charges
 }
 
-/// The times of charges, in order.
+/// The times of calls that may charge, in order.
 struct ChargeTimes {
     begins: Vec<u64>,
     ends: Vec<u64>,
 }
 
 impl ChargeTimes {
-    fn of(charges: &[TimedCharge<'_>]) -> Self {
-        let mut begins: Vec<u64> = charges.iter().map(|charge| charge.call.begin).collect();
-        let mut ends: Vec<u64> = charges.iter().map(|charge| charge.call.charged_by()).collect();
+    fn of(calls: &[ObservedCall]) -> Self {
+        let is_commit = |call: &&ObservedCall| {
+            matches!(call.action, CallAction::End { by: HoldEnd::Commit, .. })
+        };
+        let charging = calls.iter().filter(|call| call.action.is_charge() || is_commit(call));
+        let mut begins: Vec<u64> = charging.clone().map(|call| call.begin).collect();
+        let mut ends: Vec<u64> = charging.map(ObservedCall::charged_by).collect();
         begins.sort_unstable();
         ends.sort_unstable();
         Self { begins, ends }

@@ -124,7 +124,7 @@ impl Checker {
             if !model.is_leased {
                 self.remaining_accurate(bound, model, calls);
             }
-            self.reset_accurate(bound, calls);
+            self.reset_accurate(bound, model, calls);
         }
         self.answered_in_time(calls);
     }
@@ -168,22 +168,27 @@ impl Checker {
         for call in calls {
             let Some(remaining) = call.remaining() else { continue };
             self.count(property, 1);
-            let least = remaining_after(bound, call, bound.most_used(0, call, &sorted, self.skew));
+            let own = charges.iter().find(|charge| std::ptr::eq(charge.call, call));
+            let (own_least, own_most) = own.map(TimedCharge::charged).unwrap_or_default();
+            let most_used = bound.most_used(0, call, &sorted, self.skew);
+            let least = remaining_after(bound, most_used, own_most);
             if remaining < least {
                 let reason = format!("{remaining} remaining, at least {least} expected");
                 self.contradicted(property, vec![call], reason);
             }
             let before = sorted.before(call);
-            if remaining > most_remaining(bound, call, &before, self.skew) {
+            let most_remaining = |before: &[TimedCharge<'_>]| {
+                remaining_after(bound, bound.least_used(call, before, self.skew), own_least)
+            };
+            if remaining > most_remaining(&before) {
                 // The latest calls that suffice.
                 let froms: Vec<usize> = (0..=before.len()).collect();
                 let enough = froms.partition_point(|from| {
-                    let latest = before.get(*from..).unwrap_or_default();
-                    remaining > most_remaining(bound, call, latest, self.skew)
+                    remaining > most_remaining(before.get(*from..).unwrap_or_default())
                 });
                 let from = enough.saturating_sub(1);
                 let latest = before.get(from..).unwrap_or_default();
-                let most = most_remaining(bound, call, latest, self.skew);
+                let most = most_remaining(latest);
                 let shown = latest.iter().flat_map(|charge| charge.evidence(call.end));
                 let mut members: Vec<_> =
                     shown.filter(|other| !std::ptr::eq(*other, call)).collect();
@@ -194,13 +199,21 @@ impl Checker {
         }
     }
 
-    fn reset_accurate(&mut self, bound: &CounterBound, calls: &[ObservedCall]) {
+    fn reset_accurate(
+        &mut self,
+        bound: &CounterBound,
+        model: &CounterModel,
+        calls: &[ObservedCall],
+    ) {
         let property = CheckedProperty::ResetAccurate;
         self.count(property, 0);
+        let charges = charges_of(model, calls, self.skew);
+        let overruns = charges.iter().filter(|charge| !charge.call.action.is_charge());
+        let overruns = overruns.map(|charge| charge.charged().1).sum();
         for call in calls {
             let Some(reset) = call.reset() else { continue };
             self.count(property, 1);
-            let (least, most) = resets(bound, call, self.skew);
+            let (least, most) = resets(bound, call, overruns, self.skew);
             if reset < least || reset > most {
                 let reason = format!("resets in {reset} s, expected {least} to {most} s");
                 self.contradicted(property, vec![call], reason);
@@ -244,23 +257,14 @@ impl Checker {
     }
 }
 
-/// Returns the hits that remain after a call, if so many counted before.
-fn remaining_after(bound: &CounterBound, call: &ObservedCall, used: u64) -> u64 {
-    bound.at_once().saturating_sub(used).saturating_sub(call.charged())
+/// Returns the hits that remain after a call that charged some, if so many counted before.
+fn remaining_after(bound: &CounterBound, used: u64, charged: u64) -> u64 {
+    bound.at_once().saturating_sub(used).saturating_sub(charged)
 }
 
-/// Returns the most hits that can remain after a call, given charged calls before it.
-fn most_remaining(
-    bound: &CounterBound,
-    call: &ObservedCall,
-    before: &[TimedCharge<'_>],
-    skew: u64,
-) -> u64 {
-    remaining_after(bound, call, bound.least_used(call, before, skew))
-}
-
-/// Returns the least and the most seconds until a reset, with one second for rounding.
-fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
+/// Returns the least and the most seconds until a reset, with one second for rounding, if so many
+/// hits went beyond the limit at most.
+fn resets(bound: &CounterBound, call: &ObservedCall, overruns: u64, skew: u64) -> (u64, u64) {
     match bound {
         CounterBound::Aligned { windows, .. } => {
             let of_call = windows.of_call(call, skew);
@@ -276,7 +280,8 @@ fn resets(bound: &CounterBound, call: &ObservedCall, skew: u64) -> (u64, u64) {
             (0, period.saturating_add(*grain).div_ceil(SECOND))
         }
         CounterBound::Draining { burst, limit, period } => {
-            let full = burst.saturating_mul(*period).checked_div(*limit).unwrap_or(u64::MAX);
+            let hits = burst.saturating_add(overruns);
+            let full = hits.saturating_mul(*period).checked_div(*limit).unwrap_or(u64::MAX);
             (0, full.div_ceil(SECOND) + 1)
         }
         CounterBound::InFlight { ttl, .. } => (0, ttl.saturating_add(skew).div_ceil(SECOND)),

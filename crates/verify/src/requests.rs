@@ -60,10 +60,22 @@ impl VerifyRun {
             1 => (end(HoldEnd::Settle), 0),
             2 => (CallAction::Extend { hold }, hits),
             3 if open.is_recorded => (CallAction::Repeat { hold }, hits),
-            _ => (end(HoldEnd::Commit), self.random.random_range(0..=hits)),
+            _ => (end(HoldEnd::Commit), self.cost(&open)),
         };
         let counters = open.counters.clone();
         Some(SentRequest { rule, counters, action, hits, begin, kept: Some(open) })
+    }
+
+    /// Returns the cost of a hold: one in four is above its hits, if its counters allow that.
+    fn cost(&mut self, hold: &HoldToEnd) -> u64 {
+        let counts_overruns = hold.counters.iter().all(|counter| {
+            let rule = self.counters.get(*counter).and_then(|of| self.rules.get(of.rule));
+            rule.is_some_and(|rule| rule.model.counts_overruns())
+        });
+        if counts_overruns && self.random.random_ratio(1, 4) {
+            return hold.hits + self.random.random_range(1..=hold.hits.max(1));
+        }
+        self.random.random_range(0..=hold.hits)
     }
 
     /// Returns a charge or a reserve of a counter of a rule, or of counters of two rules.

@@ -96,6 +96,32 @@ fn a_committed_cost_counts_and_the_rest_returns() {
 }
 
 #[test]
+fn a_cost_above_the_reserved_hits_is_charged_by_the_commit() {
+    let period = 3600 * SECOND;
+    for model in [hourly(10), with_holds(CounterBound::Rolling { limit: 10, period, grain: 9 })] {
+        let reserve = reserved(1, 20, 4, 6);
+        let commit = end(1, HoldEnd::Commit, 40, 9, 1);
+        let sound = [reserve.clone(), commit.clone(), reserved(2, 60, 1, 0)];
+        assert_eq!(found(&model, &sound), [], "{model:?}");
+        let beyond = [reserve.clone(), end(1, HoldEnd::Commit, 40, 20, 0), denied(60)];
+        assert_eq!(found(&model, &beyond), [], "{model:?}");
+        let denial = ObservedCall { hits: 2, ..denied(60) };
+        assert_eq!(found(&model, &[&sound[..2], &[denial]].concat()), [], "{model:?}");
+        // What goes beyond the hold is forgiven.
+        let forgiven = [reserve, end(1, HoldEnd::Commit, 40, 9, 6)];
+        assert_eq!(found(&model, &forgiven), [CheckedProperty::RemainingAccurate], "{model:?}");
+        let late = [&sound[..2], &[reserved(2, 60, 1, 5)]].concat();
+        assert_eq!(found(&model, &late), [CheckedProperty::RemainingAccurate], "{model:?}");
+    }
+    // Debt may be forgiven, and delays the reset.
+    let draining = with_holds(CounterBound::Draining { burst: 10, limit: 1, period: SECOND });
+    let commit = end(1, HoldEnd::Commit, 40, 20, 0);
+    let answer = ObservedAnswer::Ended { remaining: Some(0), reset: Some(19) };
+    let owed = [reserved(1, 20, 4, 6), ObservedCall { answer, ..commit }];
+    assert_eq!(found(&draining, &owed), []);
+}
+
+#[test]
 fn a_settle_leaves_hits_charged_or_returns_them() {
     let keeps = hourly(10);
     let returns =

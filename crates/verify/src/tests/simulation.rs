@@ -58,6 +58,8 @@ pub(super) enum Fault {
     ExtendsNothing,
     /// One repeated reserve in ten is charged.
     ChargesRepeats,
+    /// A commit charges no more than its hold has.
+    ForgivesOverruns,
     /// Limits with room charge requests that another limit denies.
     ChargesDenied,
 }
@@ -82,6 +84,8 @@ struct SimulatedService {
     policies: PolicySet,
     fault: Fault,
     counters: RefCell<MemoryCounters>,
+    /// Hits of holds by their IDs.
+    reserved: RefCell<HashMap<String, u64>>,
     /// Hits by counter and window, of the service that reads before it writes.
     windows: RefCell<HashMap<(String, u64), u64>>,
     reloaded: Cell<u64>,
@@ -145,11 +149,16 @@ impl SimulatedService {
         let (hits, action) = match request.action {
             CallAction::Charge => (Hits::Charge(as_u32(request.hits - uncharged)), None),
             CallAction::Reserve { .. } | CallAction::Repeat { .. } => {
+                self.reserved.borrow_mut().insert(request.hold.clone(), request.hits);
                 (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
             }
             CallAction::Extend { .. } => (Hits::Refund(0), Some(HoldAction::Extend)),
             CallAction::End { by, .. } => {
                 let action = match by {
+                    HoldEnd::Commit if self.fault == Fault::ForgivesOverruns => {
+                        let reserved = self.reserved.borrow()[&request.hold];
+                        HoldAction::CommitEach(as_u32(request.hits.min(reserved)))
+                    }
                     HoldEnd::Commit => HoldAction::CommitEach(as_u32(request.hits)),
                     HoldEnd::Cancel => HoldAction::Cancel,
                     HoldEnd::Settle => HoldAction::Settle,
@@ -300,6 +309,7 @@ impl SimulatedRun {
             policies: policies(&self.served()),
             fault: self.fault,
             counters: RefCell::default(),
+            reserved: RefCell::default(),
             windows: RefCell::default(),
             reloaded: Cell::default(),
             started: Instant::now(),
