@@ -132,6 +132,8 @@ impl LoanLedger {
     }
 
     /// Forgets settled loans of which nothing can come back, and the oldest of too many others.
+    /// Nothing is left to come back of these: all that was is taken from them by now, and what
+    /// later loans leave unused is taken from their own receipts.
     fn forget(&mut self) {
         let window = self.window;
         self.loans.retain(|loan| {
@@ -139,13 +141,8 @@ impl LoanLedger {
             !loan.is_settled || is_returnable
         });
         let settled = self.loans.iter().filter(|loan| loan.is_settled).count();
-        for _ in MAX_SETTLED..settled {
-            // Loans settle in the order in which they were lent.
-            if let Some(oldest) = self.loans.pop_front() {
-                self.returned += oldest.returnable;
-                self.stranded += oldest.returnable;
-            }
-        }
+        // Loans settle in the order in which they were lent.
+        self.loans.drain(..settled.saturating_sub(MAX_SETTLED));
     }
 
     /// Returns `true` if a loan is over that a report settles once an acknowledgement covers it.
@@ -182,5 +179,87 @@ impl LoanLedger {
     /// Counts the hits of the window that did not come back.
     fn strand(&mut self) {
         self.stranded += self.lent.saturating_sub(self.used + self.returned);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUARD: Duration = Duration::from_secs(2);
+    const TTL: Duration = Duration::from_secs(15);
+
+    /// A ledger with a clock of whole seconds.
+    struct LedgerFixture {
+        ledger: LoanLedger,
+        start: Instant,
+    }
+
+    impl LedgerFixture {
+        fn new() -> Self {
+            Self { ledger: LoanLedger::default(), start: Instant::now() }
+        }
+
+        fn lend(&mut self, hits: u64, window: u64, second: u64) {
+            let receipt = Receipt { at: Timestamp::from_micros(second), hits, of_grant: false };
+            let window = Some(Timestamp::from_micros(window));
+            let now = after(self.start, Duration::from_secs(second));
+            self.ledger.lend(receipt, window, TTL, now, GUARD);
+        }
+
+        /// Reports hits, and returns the overrun and the hits of each receipt that come back.
+        fn report(&mut self, allowed: u64, covered: u64) -> (u64, Vec<u64>) {
+            let covered = after(self.start, Duration::from_secs(covered));
+            let Settlement { overrun, returns } = self.ledger.report(allowed, Some(covered));
+            (overrun, returns.iter().map(|receipt| receipt.hits).collect())
+        }
+    }
+
+    #[test]
+    fn hits_come_back_from_the_oldest_loans() {
+        let mut test = LedgerFixture::new();
+        test.lend(100, 1, 0);
+        test.lend(50, 1, 5);
+        // The first is over the guard after the second was sent; that is over after 22 s.
+        assert_eq!(test.report(30, 6), (0, vec![]));
+        assert_eq!(test.report(0, 22), (0, vec![100, 20]));
+        assert_eq!(test.ledger.loans.len(), 1, "of which hits may come back");
+        assert_eq!(test.ledger.take_stranded(), 0);
+    }
+
+    #[test]
+    fn hits_that_were_used_do_not_come_back_and_an_overrun_uses_none() {
+        let mut test = LedgerFixture::new();
+        test.lend(100, 1, 0);
+        assert_eq!(test.report(130, 17), (30, vec![]));
+        test.lend(50, 1, 20);
+        assert_eq!(test.report(0, 40), (0, vec![50]));
+    }
+
+    #[test]
+    fn hits_that_did_not_come_back_by_the_end_of_their_window_are_stranded() {
+        let mut test = LedgerFixture::new();
+        test.lend(100, 1, 0);
+        assert_eq!(test.report(30, 17), (0, vec![70]));
+        test.lend(50, 1, 20);
+        test.lend(50, 2, 25);
+        assert_eq!(test.ledger.take_stranded(), 50);
+        assert_eq!(test.report(0, 50), (0, vec![50]), "of the second window");
+        assert_eq!(test.ledger.loans.len(), 0);
+    }
+
+    #[test]
+    fn unused_hits_come_back_after_any_number_of_loans_that_were_used() {
+        let mut test = LedgerFixture::new();
+        for number in 0..40 {
+            test.lend(10, 1, 5 * number);
+            assert_eq!(test.report(10, 5 * number), (0, vec![]));
+            assert!(test.ledger.loans.len() <= MAX_SETTLED + 2);
+        }
+        assert!(test.ledger.loans.len() >= MAX_SETTLED);
+        test.lend(7, 1, 200);
+        let (overrun, returns) = test.report(0, 300);
+        assert_eq!((overrun, returns.iter().sum()), (0, 7_u64));
+        assert_eq!(test.ledger.take_stranded(), 0);
     }
 }
