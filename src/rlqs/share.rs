@@ -191,6 +191,7 @@ mod tests {
         assert_eq!(share(90, vec![], 100), 90);
         assert_eq!(share(90, vec![0, 0], 60), 60);
         assert_eq!(share(7, vec![1, 1], 0), 0);
+        assert_eq!(share(5, vec![3, 9], 11), 4, "the level of the first two is 3");
     }
 
     #[test]

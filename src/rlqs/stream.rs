@@ -274,8 +274,11 @@ mod tests {
         let first = stream.open(b"a", BucketTerms::Open, ());
         let second = stream.open(b"b", BucketTerms::Open, ());
         assert_eq!((stream.find(b"a"), stream.find(b"b")), (Some(first), Some(second)));
+        assert_eq!((stream.places(), stream.len()), (vec![first, second], 2));
         stream.remove(first).unwrap();
-        assert_eq!((stream.find(b"a"), stream.len()), (None, 1));
+        assert_eq!((stream.find(b"a"), stream.places()), (None, vec![second]));
+        assert!(stream.get(first).is_none());
+        assert_eq!(stream.get(second).map(|entry| &*entry.id), Some(&b"b"[..]));
         assert_eq!(stream.open(b"c", BucketTerms::Open, ()), first);
     }
 
@@ -307,9 +310,26 @@ mod tests {
     }
 
     #[test]
-    fn a_response_without_an_acknowledgement_ends_the_stream() {
+    fn the_queue_of_one_bucket_keeps_at_most_66_instants() {
         let now = Instant::now();
         let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
+        let place = stream.open(b"a", BucketTerms::Open, ());
+        let lengths = (1..=200).map(|second| {
+            let terms = [BucketTerms::Open, BucketTerms::Closed][second as usize % 2];
+            let at = after(now, Duration::from_secs(second));
+            stream.get_mut(place).unwrap().bucket.set_terms(terms, at);
+            stream.schedule(place);
+            stream.due.len()
+        });
+        assert_eq!(lengths.max(), Some(2 + MIN_QUEUE));
+    }
+
+    #[test]
+    fn a_response_without_an_acknowledgement_ends_the_stream() {
+        let now = Instant::now();
+        let options = QuotaOptions { returns: false, ..QuotaOptions::default() };
+        let mut stream = QuotaStream::<()>::new(options, now);
+        assert_eq!(stream.options(), options);
         stream.on_sent(1, now);
         assert!(!stream.is_ping_due(now));
         let second = after(now, Duration::from_secs(1));

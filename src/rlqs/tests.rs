@@ -2,6 +2,7 @@
 //! and clocks of windows.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
+mod bounds;
 mod envoy;
 mod faults;
 mod proxy;
@@ -129,6 +130,9 @@ fn hits_admitted_beyond_all_loans_are_charged_afterwards() {
     let mut fresh = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
     let reported = fresh.report(usage, None, now, &OPTIONS);
     assert_eq!((reported.afterwards, reported.is_overrun), (130, false), "of another replica");
+    let (mut within, _) = lent(130, 60, now);
+    let reported = within.report(usage, None, now + REPORT_INTERVAL, &OPTIONS);
+    assert_eq!((reported.spent, reported.afterwards, reported.is_overrun), (130, 0, false));
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn without_the_store_a_loan_runs_out_and_then_the_policy_decides() {
         let (step, _) = bucket.wanted_result(charged(100, 60, now), now, &OPTIONS);
         let BucketStep::Assign(assignment) = step else { panic!("{step:?}") };
         bucket.sent(assignment, now, &OPTIONS);
-        for (seconds, expected) in [(10, BucketStep::Nothing), (14, expected)] {
+        for (seconds, expected) in [(12, BucketStep::Nothing), (13, expected)] {
             let later = now + Duration::from_secs(seconds);
             report(&mut bucket, 60, now, later);
             assert!(matches!(bucket.step(later, &OPTIONS), BucketStep::Want(_)));
