@@ -71,6 +71,24 @@ mod tests {
                 );
             }
             assert_eq!(found.with_key(b"none"), None);
+            assert_eq!(found.by_key.get().is_some(), count > FEW, "an index of many");
+        }
+    }
+
+    #[test]
+    fn many_entries_of_few_descriptors_have_an_index_too_and_so_have_many_descriptors() {
+        for (descriptors, entries) in [(1, FEW + 1), (FEW + 1, 0)] {
+            let one = Entry { key: b"a", value: b"1" };
+            let of = |_| Descriptor {
+                entries: [one].into_iter().cycle().take(entries).collect(),
+                hits: Hits::Charge(1),
+                hold: None,
+                limit: None,
+            };
+            let request = Request { domain: "d", descriptors: (0..descriptors).map(of).collect() };
+            let found = FirstEntries::of(&request);
+            assert_eq!(found.with_key(b"a").is_some(), entries > 0);
+            assert!(found.by_key.get().is_some());
         }
     }
 }

@@ -265,7 +265,7 @@ impl<'a> Status<'a> {
         Some(self.outcome()?.hold)
     }
 
-    fn outcome(&self) -> Option<&Outcome> {
+    pub(super) fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()?.as_ref().ok()
     }
 }

@@ -1,6 +1,9 @@
 mod buckets;
 mod candidates;
+mod errors;
 mod holds;
+mod live;
+mod loans;
 mod modes;
 mod peek;
 mod recording;

@@ -47,4 +47,8 @@ fn a_bucket_is_limited_if_its_limit_is_lent_and_nothing_in_shadow_mode_denies() 
         assert_eq!(treated(&bench, "d", pair), treatment, "{pair}");
     }
     assert_eq!(treated(&bench, "e", "lent=1"), "unlimited");
+    let snapshot = bench.limiter.snapshot();
+    let answer =
+        |domain| bench.limiter.unsupported_quota(snapshot.as_deref().unwrap(), domain).word();
+    assert_eq!(["d", "e"].map(answer), ["deny", "allow"]);
 }

@@ -111,3 +111,24 @@ fn without_holds_or_by_a_refused_id_a_reserve_is_a_plain_charge_and_a_commit_cha
         assert_eq!(bench.decide(&[charge(&commit, 10)]), "OK: 60", "{entries}");
     }
 }
+
+#[test]
+fn a_settle_beside_a_commit_of_its_id_at_its_counter_changes_nothing() {
+    for (settle, settled) in [
+        ("tenant=a,tollgate.settle=r", "0"),
+        ("tenant=a,tollgate.settle=s", "1"),
+        ("tenant=b,tollgate.settle=r", "1"),
+    ] {
+        let bench = bench(RULES);
+        for held in [
+            "tenant=a,tollgate.reserve=r",
+            "tenant=a,tollgate.reserve=s",
+            "tenant=b,tollgate.reserve=r",
+        ] {
+            bench.decide(&[charge(held, 10)]);
+        }
+        bench.decide(&[charge(settle, 1), charge("tenant=a,tollgate.commit=r", 5)]);
+        let counts = ["hold_settled", "hold_committed"].map(|name| bench.of_tenant(name));
+        assert_eq!(counts, [settled, "1"], "{settle}");
+    }
+}

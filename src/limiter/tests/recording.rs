@@ -86,11 +86,34 @@ fn hashed_values_are_recorded_as_hashes_by_every_limit() {
 }
 
 #[test]
+fn a_denial_has_the_time_until_its_hits_fit_and_one_by_a_candidate_its_descriptor() {
+    let candidate = "candidate: {unit: day, requests_per_unit: 1}";
+    let mut bench = bench(&format!("{RULES}  - {{key: tried, {candidate}}}\n"));
+    let journal = Journal::new(1 << 20, 1);
+    let times = || -> Vec<(String, Option<Micros>)> {
+        let mut found = journal.read().find(&DenialFilter::default());
+        found.sort_by(|one, next| one.key.cmp(&next.key));
+        let wait = |record: &crate::telemetry::journal::DenialRecord| {
+            record.retry_at.map(|at| at.since(record.last))
+        };
+        found.into_iter().map(|found| (found.key, wait(&found.record))).collect()
+    };
+    bench.decide(&[take("tried=2"), take("tried=2")]);
+    bench.limiter = bench.limiter.with_recorder(journal.recorder());
+    assert_eq!(bench.decide(&[take("a=1"), take("tried=1")]), "OK: 0 -");
+    assert_eq!(times(), []);
+    bench.decide(&[take("a=1"), take("tried=1")]);
+    bench.decide(&[take("none=1"), take("tried=1")]);
+    let day = Some(Micros::from_secs(86_400));
+    assert_eq!(times(), [("a=1".to_owned(), day), ("tried=1".to_owned(), day)]);
+}
+
+#[test]
 fn each_exception_of_the_promise_is_counted_in_hits() {
     let bench = bench(RULES);
     bench.decide(&[hits("a=1", Hits::Refund(7))]);
     bench.decide(&[hits("late=1", Hits::Charge(5))]);
-    bench.decide(&[hits("guess=1", Hits::Charge(4))]);
+    bench.decide(&[hits("guess=1", Hits::Charge(4)), hits("a=2", Hits::Charge(1))]);
     bench.decide(&[hits("guess=1", Hits::Charge(6)), hits("guess=1", Hits::Peek(0))]);
     let exceptions = &bench.metrics.exceptions;
     let counts = [&exceptions.refunded_hits, &exceptions.overrun_hits, &exceptions.estimated_hits]
