@@ -172,10 +172,33 @@ fn holds_in_any_number_are_charged_with_at_most_1_02_of_their_cost() {
 
 #[test]
 fn of_128_holds_any_is_exact() {
-    let mut holds = HeldCounter::new();
-    (0..128).for_each(|number| holds.reserve(100, number * 1_000));
-    holds.commit(64, 0, 128_000);
-    assert_eq!(holds.excess(128_000), 0);
+    // Of the first, a part has drained before the second; of others, nothing has.
+    for number in [0, 64] {
+        let mut holds = HeldCounter::new();
+        (0..128).for_each(|number| holds.reserve(100, number * 1_000));
+        holds.commit(number, 0, 128_000);
+        assert_eq!(holds.excess(128_000), 0, "hold {number}");
+    }
+}
+
+#[test]
+fn marks_have_as_many_hits_at_another_rate() {
+    // Four of five hits have drained before the sixth: one of the three given back is left.
+    let [fast, slow] = [LIMIT, LIMIT / SLOWER].map(HeldCounter::limit);
+    let slow_interval = INTERVAL * u64::from(SLOWER);
+    for (by, interval, then, left) in
+        [(&fast, INTERVAL, &slow, slow_interval), (&slow, slow_interval, &fast, INTERVAL)]
+    {
+        let mut holds = HeldCounter::new();
+        holds.limit = by.clone();
+        holds.reserve(5, 0);
+        let now = 4 * interval;
+        holds.reserve(1, now);
+        holds.limit = then.clone();
+        holds.commit(0, 2, now);
+        let report = holds.limit.report(&holds.state, None, at(now)).unwrap();
+        assert_eq!(report.reset_after, Some(Micros::new(left)));
+    }
 }
 
 #[test]

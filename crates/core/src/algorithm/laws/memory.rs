@@ -55,6 +55,24 @@ fn counts_and_marks_are_in_the_memory_of_a_counter() {
 }
 
 #[test]
+fn windows_share_a_log_unless_a_cost_fills_only_some_of_them() {
+    let bytes = |windows: &[(u32, u64)]| {
+        let [.., log] = in_windows(windows);
+        let limit = holding(log, OnSettle::Charge);
+        let mut state = limit.unused();
+        let reserve = request(b"a", HoldAction::Reserve);
+        limit.reserve(&mut state, 1, reserve, at(0)).unwrap();
+        let commit = request(b"a", HoldAction::Commit(3));
+        limit.change_hold(&mut state, commit, at(1)).unwrap();
+        state.heap_bytes()
+    };
+    let of_one = bytes(&[(9, 60_000)]);
+    assert_eq!(bytes(&[(9, 60_000), (10, 120_000)]), of_one, "neither is full");
+    assert_eq!(bytes(&[(1, 60_000), (1, 120_000)]), bytes(&[(1, 60_000)]), "both are full");
+    assert!(bytes(&[(1, 60_000), (10, 120_000)]) > of_one);
+}
+
+#[test]
 fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
     for algorithm in all() {
         let limit = holding(algorithm, OnSettle::Charge);
