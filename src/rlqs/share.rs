@@ -168,7 +168,7 @@ fn share(wanted: u64, mut others: Vec<u64>, remaining: u64) -> u64 {
     // Wants below the level are met in full, the smallest first.
     for other in others {
         let level = left / count;
-        if other > level || other > wanted {
+        if other > level {
             break;
         }
         left -= other;

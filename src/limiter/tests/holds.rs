@@ -1,5 +1,11 @@
 //! Operations on holds: their counters, and their statuses if the store fails.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::with_default;
+use tracing::{Event, Metadata, Subscriber};
+
 use super::*;
 
 const RULES: &str = "
@@ -86,6 +92,43 @@ fn an_operation_on_a_rule_without_holds_is_counted() {
     assert_eq!(bench.value("tollgate_hold_unsupported_total "), "3");
     let series = "tollgate_hold_reserved_total{domain=\"d\",rule=\"plain\"} ";
     assert_eq!(bench.value(series), "absent");
+}
+
+/// Counts log entries.
+struct LogCounter(Arc<AtomicUsize>);
+
+impl Subscriber for LogCounter {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn each_rule_without_holds_is_warned_of_once() {
+    let bench = bench(RULES);
+    let warnings = Arc::new(AtomicUsize::new(0));
+    with_default(LogCounter(Arc::clone(&warnings)), || {
+        for entries in ["plain=a,tollgate.reserve=r", "other=a,tollgate.settle=r"] {
+            bench.times(3, charge(entries, 1));
+        }
+    });
+    assert_eq!(warnings.load(Ordering::Relaxed), 2);
 }
 
 #[test]

@@ -103,8 +103,9 @@ fn a_denial_has_the_time_until_its_hits_fit_and_one_by_a_candidate_its_descripto
     assert_eq!(bench.decide(&[take("a=1"), take("tried=1")]), "OK: 0 -");
     assert_eq!(times(), []);
     bench.decide(&[take("a=1"), take("tried=1")]);
-    bench.decide(&[take("none=1"), take("tried=1")]);
     let day = Some(Micros::from_secs(86_400));
+    assert_eq!(times(), [("a=1".to_owned(), day)], "it alone denies the request");
+    bench.decide(&[take("none=1"), take("tried=1")]);
     assert_eq!(times(), [("a=1".to_owned(), day), ("tried=1".to_owned(), day)]);
 }
 
