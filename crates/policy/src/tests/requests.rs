@@ -122,6 +122,16 @@ fn what_cannot_be_matched_whole_is_refused() {
     let whole = GatewayRequest { method: b"POST", ..get("/login", &[("x-account", &long)]) };
     let mapped_whole = mapped(&set, &whole).unwrap();
     assert_eq!(mapped_whole[1].len(), "account=,route=login Some(2)".len() + MAX_VALUE_BYTES);
+    let user = |value: &str| {
+        let claims = serde_json::json!({ "claims": { "sub": value } });
+        Some(serde_json::json!({ "envoy.filters.http.jwt_authn": claims }))
+    };
+    let long_user = GatewayRequest {
+        certificate: Some(long.as_bytes()),
+        metadata: user(&long),
+        ..get("/login", &[])
+    };
+    assert_eq!(mapped(&set, &long_user).unwrap()[1].len(), "user=".len() + MAX_VALUE_BYTES);
 
     let longer = format!("/{long}");
     let too_long = [
@@ -129,6 +139,7 @@ fn what_cannot_be_matched_whole_is_refused() {
         get("/login", &[("x-account", &long), ("x-account", "b")]),
         get(&longer, &[]),
         GatewayRequest { host: longer.as_bytes(), ..get("/", &[]) },
+        GatewayRequest { metadata: user(&longer), ..get("/", &[]) },
     ];
     for http in too_long {
         assert_eq!(mapped(&set, &http), Err(Unmappable::TooLong));

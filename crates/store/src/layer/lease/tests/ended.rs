@@ -32,3 +32,33 @@ async fn hits_that_count_no_more_are_not_lost_and_not_returned() {
         assert_eq!(metrics.leases.lost.get(), lost);
     }
 }
+
+#[test]
+fn hits_of_an_ended_block_are_lost_only_if_no_task_can_return_them() {
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
+    let check = Check {
+        key: CounterKey::of("d", b"a counter of some rule"),
+        limit: &limit,
+        hits: Hits::Charge(8),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    };
+    let put_back = || {
+        let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
+        let block = Block::new(&limit, receipt, instant()..instant(), LONG);
+        block.close();
+        let report = limit.report(&limit.unused(), None, Timestamp::EPOCH).unwrap();
+        let hold = HoldEffect::Nothing;
+        let outcome = Outcome { allowed: true, report, by: JudgedBy::Block, hold };
+        bench.leases.put_back(&check, &mut TakenHits { block: Arc::new(block), outcome });
+        bench.metrics.leases.lost.get()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    assert_eq!(runtime.block_on(async { put_back() }), 0);
+    runtime.block_on(bench.leases.under_way.settled());
+    assert_eq!(bench.metrics.leases.lost.get(), 0);
+    assert_eq!(put_back(), 8, "without a runtime");
+}
