@@ -94,7 +94,7 @@ fn hit(bench: &MemoryFixture, domain: &str, name: &str, limit: &Limit) -> Option
 fn a_scan_lists_every_key_once() {
     let bench = bench(64 << 20, 64 << 20);
     let limit = fixed(1, 60);
-    let count = 48 * 200;
+    let count = usize::from(SHARDS) * 200;
     for number in 0..count {
         assert_eq!(hit(&bench, "d", &number.to_string(), &limit), Some(true));
     }
