@@ -19,6 +19,8 @@ use crate::world::mutants::Mutant;
 /// by itself, and no call of a script has a tenth of these instructions.
 const LOOK_EVERY: u32 = 100_000;
 const MOST_LOOKS: u32 = 100;
+/// Most lines between one of a statement and the one that the interpreter names.
+const FAR_LINES: usize = 2;
 
 /// The script that runs now, with the data of its server.
 type Running = Rc<RefCell<Option<ScriptRun>>>;
@@ -60,7 +62,8 @@ pub fn record_lines() {
     INTERPRETER.with_borrow_mut(Interpreter::record_lines);
 }
 
-/// Returns the lines that ran since the last call.
+/// Returns the lines that ran since the last call, and some near them: of a statement of several
+/// lines, the interpreter names one.
 #[must_use]
 pub fn take_lines() -> BTreeSet<String> {
     INTERPRETER.with_borrow_mut(|interpreter| interpreter.take_lines())
@@ -166,8 +169,11 @@ impl Interpreter {
         let mut lines = BTreeSet::new();
         for (text, script) in &self.compiled {
             let text = String::from_utf8_lossy(text);
-            let ran = (1..).zip(text.lines());
-            let ran = ran.filter(|(number, _)| executed.contains(&(script.number, *number)));
+            let ran = (1_usize..).zip(text.lines());
+            let ran = ran.filter(|(number, _)| {
+                let mut near = number.saturating_sub(FAR_LINES)..=number + FAR_LINES;
+                near.any(|number| executed.contains(&(script.number, number)))
+            });
             lines.extend(ran.map(|(_, line)| line.to_owned()));
         }
         lines
