@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
-use tollgate_testkit::traces::simulated::{CASES, difference};
+use tollgate_testkit::traces::simulated::{CASES, UNLIKE_RECORDED, broken_by};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -216,7 +216,7 @@ fn tried(output: &Path) -> HashMap<String, usize> {
 type SimulationKind = (&'static str, fn(u64) -> Vec<String>);
 
 const SIMULATIONS: [SimulationKind; 3] = [
-    ("differential", |seed| difference(seed).into_iter().collect()),
+    ("differential", broken_by),
     ("world", |seed| check(&run(&Plan::of(seed)))),
     ("retries", |seed| run_retries(seed).broken),
 ];
@@ -378,12 +378,18 @@ fn in_simulations(
 ) -> Option<Fate> {
     let runs = learned.runs.get(&mutant.line)?.range((seeds.start, 0)..(seeds.end, 0));
     choose_mutant(Some(mutant.clone()));
+    let mut unlike = None;
     let fate = runs.filter(|(_, kind)| kinds.contains(kind)).find_map(|(seed, kind)| {
         let (net, run) = SIMULATIONS[*kind];
         let broken = catch_unwind(AssertUnwindSafe(|| run(*seed)));
+        // What memory says comes before what the scripts have said until now.
+        if broken.as_ref().is_ok_and(|broken| *broken == [UNLIKE_RECORDED]) {
+            unlike = unlike.or(Some(*seed));
+            return None;
+        }
         let is_killed = !broken.is_ok_and(|broken| broken.is_empty());
         is_killed.then(|| Fate::Killed { net, by: seed.to_string() })
     });
     choose_mutant(None);
-    fate
+    fate.or_else(|| Some(Fate::Killed { net: "recorded", by: unlike?.to_string() }))
 }

@@ -22,7 +22,7 @@ use tollgate_core::algorithm::judge::{Few, Hits, Question, judge};
 use tollgate_core::algorithm::tallies::{EntryTally, Recorded, ranked};
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
-use tollgate_core::algorithm::{GRACE, State};
+use tollgate_core::algorithm::{GRACE, Limit, State};
 use tollgate_core::descriptor::CounterKey;
 
 use self::budget::MemoryBudget;
@@ -153,6 +153,13 @@ impl<C: Clock> MemoryStore<C> {
             Some(state.open_holds(now))
         });
         HoldList::oldest_first(holds.unwrap_or_default(), 0)
+    }
+
+    /// Returns the instant from which a counter equals an unused one; `None` if it does not exist
+    /// or cannot be read by the limit.
+    pub fn matters_until(&self, key: &CounterKey<'_>, limit: &Limit) -> Option<Timestamp> {
+        let shard = self.shards.get(usize::from(shard_of(key)))?.lock();
+        limit.matters_until(shard.state(shard.find(key)?)?).ok()
     }
 
     /// Locks the shards of the checks and reads the clock.

@@ -171,8 +171,9 @@ async fn answer(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     decided: Result<Decision<'_>, Undecided>,
 ) -> SideAnswer {
-    let decision = decided.map_err(|undecided| undecided.to_string())?;
+    // Charges are taken back after a failure as well.
     limiter.store().settled().await;
+    let decision = decided.map_err(|undecided| undecided.to_string())?;
     let times = decision.statuses().iter().map(times).collect();
     let effect = |status: &Status<'_>| status.hold_effect().unwrap_or_default();
     let effects = decision.statuses().iter().map(effect).collect();

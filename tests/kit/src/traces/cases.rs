@@ -63,8 +63,17 @@ pub fn lent() -> impl Strategy<Value = TraceCase> {
         .prop_map(|(descriptor, what)| TraceOperation::Amend(descriptor.to_owned(), what));
     let back =
         (any::<usize>(), 1u64..6).prop_map(|(which, hits)| TraceOperation::TakeBack(which, hits));
-    let operations = prop_oneof![4 => lends, 3 => back, 3 => amended];
-    let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 1 => 0i64..5_000];
+    let usable = select(vec![0, 1, 50, 3_000_000]).prop_map(Micros::new);
+    let returned = (any::<usize>(), 0u64..6, usable)
+        .prop_map(|(which, hits, time)| TraceOperation::Return(which, hits, time));
+    let operations = prop_oneof![4 => lends, 3 => back, 2 => returned, 3 => amended];
+    let steps = prop_oneof![
+        12 => Just(0),
+        18 => 1i64..50,
+        6 => -50i64..0,
+        3 => 0i64..5_000,
+        1 => 0i64..3_000_000,
+    ];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(rules(), 2);
     (policies, traces).prop_map(|(rules, trace)| TraceCase {
@@ -81,7 +90,11 @@ pub fn tallied() -> impl Strategy<Value = TraceCase> {
         let rule = rule.without_record();
         RandomRule { limit: rule.limit + RECORD, ..rule }
     });
-    let requests = prop::collection::vec(descriptors(), 1..5)
+    // More callers than a counter has tallies for.
+    let caller = (0u8..200).prop_map(|number| descriptor(&[("who", &number.to_string())]));
+    let caller = prop::option::weighted(0.8, caller);
+    let requests = (prop::collection::vec(descriptors(), 1..5), caller)
+        .prop_map(|(all, caller)| all.into_iter().chain(caller).collect())
         .prop_map(|all| TraceOperation::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
     let tallies =
@@ -156,7 +169,7 @@ fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
         6 => Just(None),
         2 => Just(Some(0)),
         6 => (1u64..6).prop_map(Some),
-        1 => select(vec![100, 70_000, 4_294_967_295]).prop_map(Some),
+        1 => select(vec![100, 70_000, 4_294_967_294, 4_294_967_295]).prop_map(Some),
     ];
     let limits = (0u32..6, 1i32..5, prop::option::of(1u32..4)).prop_map(
         |(requests_per_unit, unit, unit_multiplier)| RateLimitOverride {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
@@ -79,7 +80,7 @@ pub fn merging_marks() -> impl Strategy<Value = TraceCase> {
 fn changing_rules() -> impl Strategy<Value = (RandomRule, RandomRule)> {
     let amounts = || prop_oneof![6 => 1u32..12, 1 => select(vec![60, 997, 100_000]), 1 => Just(0)];
     let units = || select(vec!["7ms", "250ms", "second", "7s", "minute", "hour"]);
-    let kinds = (0u8..6, amounts(), amounts(), units(), units(), 1u32..40, 1u32..7);
+    let kinds = (0u8..7, amounts(), amounts(), units(), units(), 1u32..40, 1u32..7);
     let modes = select(vec!["", "", "", "    shadow_mode: true\n", "    quota_mode: true\n"]);
     let holds = (select(vec!["1s", "5s", "1m"]), select(vec!["charge", "release"]));
     (kinds, modes, holds, prop::bool::weighted(0.3)).prop_map(
@@ -132,8 +133,20 @@ fn traces(steps: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<TraceS
     let listed = select(vec!["k0=a", "k1=a", "k2=a", "k3=a", "k4=a"])
         .prop_map(|descriptor| TraceOperation::OpenHolds(descriptor.to_owned()));
     let at_once = at_once(descriptors());
-    let operations =
-        prop_oneof![16 => decided, 1 => amended, 4 => listed, 5 => calls(), 2 => at_once];
+    let lent = (select(vec!["k0=a", "k1=a", "k2=a"]), 1u32..5, Just(Charge::Always)).prop_map(
+        |(descriptor, hits, mode)| TraceOperation::Lend(descriptor.to_owned(), hits, mode),
+    );
+    let back =
+        (any::<usize>(), 1u64..6).prop_map(|(which, hits)| TraceOperation::TakeBack(which, hits));
+    let operations = prop_oneof![
+        16 => decided,
+        1 => amended,
+        4 => listed,
+        5 => calls(),
+        2 => at_once,
+        1 => lent,
+        1 => back,
+    ];
     prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS)
 }
 

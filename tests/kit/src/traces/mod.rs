@@ -6,10 +6,14 @@
 //! | `rules` | random rules, with limits of every kind |
 //! | `cases`, `hold_cases` | random policies and traces |
 //! | `simulated` | cases with simulated servers, in one thread |
+//! | `network`, `disturbed`, `lifetimes` | these servers, their faults, lifetimes of their keys |
 
 pub mod calls;
 pub mod cases;
+mod disturbed;
 pub mod hold_cases;
+mod lifetimes;
+mod network;
 pub mod rules;
 pub mod sides;
 pub mod simulated;
@@ -20,6 +24,7 @@ use tollgate::algorithm::time::Micros;
 use tollgate::algorithm::{Charge, Receipt};
 use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::limiter::Modes;
+use tollgate::store::loan::LoanReturn;
 
 use self::sides::{Sides, a_try_is_what_follows};
 
@@ -52,6 +57,14 @@ impl TraceCase {
         }
         Self { trace, ..self }
     }
+
+    /// Never steps back.
+    #[must_use]
+    fn forwards(self) -> Self {
+        let steps = self.trace.into_iter();
+        let trace = steps.map(|(step, operation)| (step.max(0), operation)).collect();
+        Self { trace, ..self }
+    }
 }
 
 /// An operation on the holds of an ID, with a TTL of its own.
@@ -82,6 +95,8 @@ pub enum TraceOperation {
     Lend(String, u32, Charge),
     /// Take-back of hits of one such charge.
     TakeBack(usize, u64),
+    /// Return of hits of one such charge as a loan that could be used for this time.
+    Return(usize, u64, Micros),
     /// The tallies of a descriptor's counter.
     Tallies(String),
     /// The open holds of a descriptor's counter.
@@ -90,6 +105,44 @@ pub enum TraceOperation {
 
 /// Runs a trace. Returns the first difference between the sides.
 pub async fn run(sides: &Sides, case: &TraceCase) -> Result<(), String> {
+    run_with(sides, case, &mut Unwatched).await
+}
+
+/// Looks at the steps of a trace, each given by its number and its instant.
+trait StepWatch {
+    /// Called before a step.
+    async fn before(
+        &mut self,
+        sides: &Sides,
+        step: (usize, u64),
+        operation: &TraceOperation,
+    ) -> Result<(), String>;
+    /// Called after a step.
+    async fn after(&mut self, sides: &Sides, step: (usize, u64)) -> Result<(), String>;
+}
+
+struct Unwatched;
+
+impl StepWatch for Unwatched {
+    async fn before(
+        &mut self,
+        _: &Sides,
+        _: (usize, u64),
+        _: &TraceOperation,
+    ) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn after(&mut self, _: &Sides, _: (usize, u64)) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+async fn run_with(
+    sides: &Sides,
+    case: &TraceCase,
+    watch: &mut impl StepWatch,
+) -> Result<(), String> {
     let TraceCase { policies, begin, trace, .. } = case;
     let mut now = *begin;
     let mut latest = *begin;
@@ -102,43 +155,74 @@ pub async fn run(sides: &Sides, case: &TraceCase) -> Result<(), String> {
         }
         now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
         latest = latest.max(now);
-        let result = match operation {
-            TraceOperation::Decide(message) => {
-                sides.decide(now, message).await.map(|answer| drop(answer.ok()))
-            }
-            TraceOperation::Together(messages) => sides.decide_together(now, messages).await,
-            TraceOperation::Hold(message, call) => {
-                sides.hold(now, message, call).await.map(|answer| drop(answer.ok()))
-            }
-            TraceOperation::Try(message) => a_try_is_what_follows(sides, now, message).await,
-            TraceOperation::Amend(descriptor, amendment) => {
-                sides.amend(now, descriptor, *amendment).await.map(drop)
-            }
-            TraceOperation::Lend(descriptor, hits, mode) => {
-                let receipt = sides.lend(now, descriptor, *hits, *mode).await;
-                let receipt = receipt.map_err(|error| format!("request {number} {error}"))?;
-                lent.extend(receipt.map(|receipt| (descriptor, receipt)));
-                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
-            }
-            TraceOperation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
-            TraceOperation::OpenHolds(descriptor) => {
-                sides.open_holds(now, descriptor).await.map(drop)
-            }
-            TraceOperation::TakeBack(..) if lent.is_empty() => Ok(()),
-            TraceOperation::TakeBack(which, hits) => {
-                let which = which % lent.len();
-                let (descriptor, receipt) = lent[which];
-                let part = Receipt { hits: receipt.hits.min(*hits), ..receipt };
-                lent[which].1.hits -= part.hits;
-                lent.retain(|(_, receipt)| receipt.hits > 0);
-                sides.take_back(now, descriptor, part).await;
-                sides.amend(now, descriptor, Amendment::Look).await.map(drop)
-            }
+        let step = (number, now);
+        let watched = async {
+            watch.before(sides, step, operation).await?;
+            perform(sides, now, operation, &mut lent).await?;
+            watch.after(sides, step).await
         };
-        result.map_err(|error| {
+        watched.await.map_err(|error| {
             let before = &trace[number.saturating_sub(12)..number];
             format!("request {number} {error}\n{policies:#?}\nafter {before:?}")
         })?;
     }
     Ok(())
+}
+
+/// Performs an operation on all sides. Returns the first difference between them.
+async fn perform(
+    sides: &Sides,
+    now: u64,
+    operation: &TraceOperation,
+    lent: &mut Vec<(String, Receipt)>,
+) -> Result<(), String> {
+    match operation {
+        TraceOperation::Decide(message) => {
+            sides.decide(now, message).await.map(|answer| drop(answer.ok()))
+        }
+        TraceOperation::Together(messages) => sides.decide_together(now, messages).await,
+        TraceOperation::Hold(message, call) => {
+            sides.hold(now, message, call).await.map(|answer| drop(answer.ok()))
+        }
+        TraceOperation::Try(message) => a_try_is_what_follows(sides, now, message).await,
+        TraceOperation::Amend(descriptor, amendment) => {
+            sides.amend(now, descriptor, *amendment).await.map(drop)
+        }
+        TraceOperation::Lend(descriptor, hits, mode) => {
+            let receipt = sides.lend(now, descriptor, *hits, *mode).await?;
+            lent.extend(receipt.map(|receipt| (descriptor.clone(), receipt)));
+            sides.amend(now, descriptor, Amendment::Look).await.map(drop)
+        }
+        TraceOperation::Tallies(descriptor) => sides.tallies(descriptor).await.map(drop),
+        TraceOperation::OpenHolds(descriptor) => sides.open_holds(now, descriptor).await.map(drop),
+        TraceOperation::TakeBack(which, hits) => {
+            let Some((descriptor, part)) = part_of(lent, *which, *hits) else { return Ok(()) };
+            sides.take_back(now, &descriptor, part).await;
+            sides.amend(now, &descriptor, Amendment::Look).await.map(drop)
+        }
+        TraceOperation::Return(which, hits, usable_for) => {
+            let Some((descriptor, part)) = part_of(lent, *which, *hits) else { return Ok(()) };
+            // The hits of a loan are never from a grant. The same number means the same loan.
+            let unused = Receipt { of_grant: false, ..part };
+            let number = u128::from(part.at.as_micros()) << 64 | u128::from(usable_for.get());
+            let number = number.to_be_bytes();
+            let back = LoanReturn { unused, number, usable_for: *usable_for };
+            sides.return_loan(now, &descriptor, back).await?;
+            sides.amend(now, &descriptor, Amendment::Look).await.map(drop)
+        }
+    }
+}
+
+/// Takes hits of one of the charges that are lent. Returns them with their descriptor.
+fn part_of(
+    lent: &mut Vec<(String, Receipt)>,
+    which: usize,
+    hits: u64,
+) -> Option<(String, Receipt)> {
+    let which = which.checked_rem(lent.len())?;
+    let (descriptor, receipt) = lent[which].clone();
+    let part = Receipt { hits: receipt.hits.min(hits), ..receipt };
+    lent[which].1.hits -= part.hits;
+    lent.retain(|(_, receipt)| receipt.hits > 0);
+    Some((descriptor, part))
 }

@@ -11,9 +11,10 @@ use tollgate::algorithm::judge::Hits;
 use tollgate::algorithm::tallies::EntryTally;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::{Charge, Receipt};
+use tollgate::descriptor::{KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse, rate_limit_response};
 use tollgate::limiter::{InForce, Limiter, Modes};
-use tollgate::policy::{self, Source};
+use tollgate::policy::{self, Imposes, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
 use tollgate::store::clock::ManualClock;
@@ -23,8 +24,9 @@ use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
 use tollgate::store::servers::ServerList;
 use tollgate::telemetry::metrics::Metrics;
 
-use super::TracedHoldCall;
 use super::calls::{amend, decide, hold, lend, open_holds, peek, return_loan, tallies};
+use super::lifetimes::RememberedCounter;
+use super::{TraceOperation, TracedHoldCall};
 
 /// Timeout of one answer.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -67,13 +69,16 @@ impl Sides {
             RedisOptions { prefix: prefix.into(), ..RedisOptions::at(place) }
         };
         let stores = urls.iter().map(|url| (url.clone(), options(url))).collect();
-        Self::with(Arc::default(), stores, modes).await
+        let clock = Arc::<ManualClock>::default();
+        let time = Time::Given(Arc::clone(&clock));
+        Self::with(clock, stores, time, modes).await
     }
 
-    /// Creates a memory store, and stores in Redis, each with a name, which all use a clock.
-    pub async fn with(
+    /// Creates a memory store with a clock, and stores in Redis, each with a name.
+    pub(super) async fn with(
         clock: Arc<ManualClock>,
         redis: Vec<(String, RedisOptions)>,
+        time: Time,
         modes: Modes,
     ) -> Self {
         let metrics = Metrics::new();
@@ -82,11 +87,7 @@ impl Sides {
         let memory = AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))));
         let mut stores = vec![("memory".to_owned(), memory)];
         for (name, options) in redis {
-            let store = RedisStore::connect(
-                options,
-                Time::Given(Arc::clone(&clock)),
-                Arc::clone(&metrics.store),
-            );
+            let store = RedisStore::connect(options, time.clone(), Arc::clone(&metrics.store));
             stores.push((name, AnyStore::Redis(store)));
         }
         let limiter = |(name, store)| (name, Limiter::new(Arc::clone(&in_force), store, modes));
@@ -255,12 +256,66 @@ impl Sides {
         self.common(results, format_args!("at {at}: {descriptor}"))
     }
 
+    pub(super) fn set_clock(&self, at: u64) {
+        self.clock.set(Timestamp::from_micros(at));
+    }
+
+    /// Performs a request, an operation on holds or an amendment on the first sides after memory.
+    /// Returns their answers, as text.
+    pub(super) async fn of_servers(
+        &self,
+        sides: usize,
+        operation: &TraceOperation,
+    ) -> Vec<Result<String, String>> {
+        let mut answers = Vec::new();
+        for (_, limiter) in self.limiters.iter().skip(1).take(sides) {
+            let answer = if let TraceOperation::Decide(message) = operation {
+                text(decide(limiter, message).await)
+            } else if let TraceOperation::Hold(message, call) = operation {
+                text(hold(limiter, message, call).await)
+            } else if let TraceOperation::Amend(descriptor, amendment) = operation {
+                text(amend(limiter, descriptor, *amendment).await)
+            } else {
+                continue;
+            };
+            answers.push(answer);
+        }
+        answers
+    }
+
+    /// Returns what memory knows of the counters of random traces.
+    pub(super) fn remembered(&self, at: u64) -> Vec<RememberedCounter> {
+        let (_, limiter) = &self.limiters[0];
+        let AnyStore::Memory(store) = limiter.store() else { unreachable!() };
+        let snapshot = limiter.snapshot();
+        let policies = snapshot.as_deref().unwrap().policies();
+        let remembered = |descriptor: String| {
+            let mut keys = KeyBuffer::default();
+            let (rule, key) = policies.counter("test", &entries(&descriptor), &mut keys).ok()?;
+            let Imposes::Limit(limit) = rule.imposes() else { return None };
+            let holds = MemoryStore::open_holds(store, &key, Timestamp::from_micros(at)).holds;
+            Some(RememberedCounter {
+                key: key.bytes().to_vec(),
+                matters_until: store.matters_until(&key, limit)?,
+                held_until: holds.iter().map(|hold| hold.ends_at).max().unwrap_or_default(),
+                keeps_holds: limit.hold().is_some(),
+            })
+        };
+        let values = ["a", "b"];
+        let all = (0..10).flat_map(|key| values.map(|value| format!("k{key}={value}")));
+        all.filter_map(remembered).collect()
+    }
+
     /// Deletes all keys.
     pub async fn clear(&self) {
         for (_, limiter) in &self.limiters {
             limiter.store().clear().await.unwrap();
         }
     }
+}
+
+fn text<T: Debug>(answer: Result<T, String>) -> Result<String, String> {
+    answer.map(|answer| format!("{answer:?}"))
 }
 
 /// Compares a try with the same request made after it, on all sides.

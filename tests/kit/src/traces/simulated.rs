@@ -1,139 +1,107 @@
 //! Cases with simulated servers: memory, which judges in Rust, and the scripts of one server and of
 //! a Cluster must agree. They run in one thread without sockets, in milliseconds.
 
-use std::io;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use proptest::strategy::{BoxedStrategy, Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tollgate::algorithm::time::Timestamp;
-use tollgate::store::clock::{Clock as _, ManualClock};
-use tollgate::store::redis::{
-    BoxedStream, Environment, RedisOptions, RedisUrl, ServerAddress, Simulation,
-};
+use tollgate::store::clock::ManualClock;
+use tollgate::store::redis::Time;
 
+use super::disturbed::disturb;
+use super::lifetimes::Lifetimes;
+use super::network::CalmNetwork;
 use super::sides::Sides;
-use super::{TraceCase, cases, hold_cases, run};
-use crate::world::server::fleet::{Arrangement, BASE_US, Fleet};
-use crate::world::server::resp::CommandReader;
-use crate::world::server::session::{Session, execute};
+use super::{StepWatch, TraceCase, TraceOperation, cases, hold_cases, run_with};
+use crate::world::server::fleet::Arrangement;
 
 /// Number of cases in which nearly every line of the scripts runs.
 pub const CASES: u64 = 32;
-/// Masters of the Cluster.
-const MASTERS: usize = 3;
-/// Capacity of a connection.
-const PIPE_BYTES: usize = 1 << 20;
+/// The cause if only replies or items are others than those that were recorded.
+pub const UNLIKE_RECORDED: &str = "replies or items are not those that were recorded";
+/// The trail of each seed.
+const RECORDED: &str = include_str!("trails.txt");
+/// Kinds of cases.
+const KINDS: u64 = 8;
 
-/// Servers without delays or faults.
-struct CalmServers {
-    fleet: Fleet,
-    /// The latest time of requests, in microseconds. Clocks of requests may step back; keys that
-    /// have expired do not return.
-    latest: u64,
+/// A single server and a Cluster, in this order, whose stores are compared with memory.
+struct CalmServersWatch {
+    networks: Vec<Arc<CalmNetwork>>,
+    lifetimes: Lifetimes,
 }
 
-/// The network to such servers.
-struct CalmNetwork {
-    servers: Arc<Mutex<CalmServers>>,
-    clock: Arc<ManualClock>,
-}
-
-impl CalmNetwork {
-    fn new(arrangement: Arrangement, clock: &Arc<ManualClock>) -> Arc<Self> {
-        let groups = if arrangement == Arrangement::Cluster { MASTERS } else { 1 };
-        let mut fleet = Fleet::new(arrangement, groups);
-        for server in 0..fleet.servers.len() {
-            // Moments are microseconds since the epoch.
-            fleet.step_clock(server, -i64::try_from(BASE_US).unwrap());
-        }
-        let servers = Arc::new(Mutex::new(CalmServers { fleet, latest: 0 }));
-        Arc::new(Self { servers, clock: Arc::clone(clock) })
+impl StepWatch for CalmServersWatch {
+    async fn before(
+        &mut self,
+        sides: &Sides,
+        step: (usize, u64),
+        operation: &TraceOperation,
+    ) -> Result<(), String> {
+        disturb(sides, &self.networks, step, operation).await
     }
 
-    fn options(self: &Arc<Self>, url: &str) -> RedisOptions {
-        let mut options = RedisOptions::at(RedisUrl::parse(url).unwrap().unwrap());
-        options.access.environment = Environment::Simulated(Arc::clone(self) as _);
-        options
-    }
-}
-
-impl Simulation for CalmNetwork {
-    fn open(&self, address: &ServerAddress) -> BoxFuture<'static, io::Result<BoxedStream>> {
-        let ServerAddress::Tcp(host, _) = address else { unreachable!() };
-        let server = host.strip_prefix('s').and_then(|number| number.parse().ok());
-        let (client, connection) = tokio::io::duplex(PIPE_BYTES);
-        let servers = Arc::clone(&self.servers);
-        let clock = Arc::clone(&self.clock);
-        async move {
-            tokio::spawn(serve(servers, clock, server.unwrap_or(0), connection));
-            Ok(Box::new(client) as BoxedStream)
-        }
-        .boxed()
-    }
-
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-
-    fn random(&self) -> f64 {
-        0.5
-    }
-}
-
-async fn serve(
-    servers: Arc<Mutex<CalmServers>>,
-    clock: Arc<ManualClock>,
-    server: usize,
-    mut connection: DuplexStream,
-) {
-    let mut commands = CommandReader::default();
-    let mut session = Session::default();
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(count @ 1..) = connection.read(&mut buffer).await {
-        commands.add(&buffer[..count]);
-        let mut replies = Vec::new();
-        while let Some(words) = commands.next() {
-            let mut servers = servers.lock();
-            let CalmServers { fleet, latest } = &mut *servers;
-            *latest = clock.now().as_micros().max(*latest);
-            execute(fleet, server, &mut session, *latest, &words).write(&mut replies);
-        }
-        if connection.write_all(&replies).await.is_err() {
-            return;
+    async fn after(&mut self, sides: &Sides, (_, now): (usize, u64)) -> Result<(), String> {
+        self.lifetimes.check(sides, &self.networks, now)?;
+        match self.networks.iter().find_map(|network| network.broken()) {
+            Some(error) => Err(format!("at {now}: {error}")),
+            None => Ok(()),
         }
     }
 }
 
-/// Runs the case of a seed. Returns the difference that it shows, if there is any.
-pub fn difference(seed: u64) -> Option<String> {
-    difference_of(&case_of(seed))
+/// The end of a case.
+pub struct EndOfCase {
+    /// The first difference from memory, if there is any.
+    pub difference: Option<String>,
+    /// The digest of all replies of scripts and of all items that they wrote.
+    pub trail: String,
 }
 
-/// Runs a case.
-pub fn difference_of(case: &TraceCase) -> Option<String> {
+/// Runs the case of a seed. Returns the difference from memory that it shows; if there is none,
+/// [`UNLIKE_RECORDED`] if replies or items are not those that were recorded.
+pub fn broken_by(seed: u64) -> Vec<String> {
+    let EndOfCase { difference, trail } = run_seed(seed);
+    let recorded = RECORDED.lines().nth(seed.try_into().unwrap());
+    let is_unlike = recorded != Some(&trail);
+    difference.or_else(|| is_unlike.then(|| UNLIKE_RECORDED.to_owned())).into_iter().collect()
+}
+
+/// Runs the case of a seed.
+pub fn run_seed(seed: u64) -> EndOfCase {
+    // The kinds take turns, and so do the clocks.
+    let has_given_time = (seed / KINDS).is_multiple_of(2);
+    run_case(&case_of(seed), has_given_time)
+}
+
+/// Runs a case, with the instants of the trace or with the clocks of the servers, which then never
+/// step back.
+pub fn run_case(case: &TraceCase, has_given_time: bool) -> EndOfCase {
     // Timers end at once when nothing else happens.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let clock = Arc::default();
+        let clock = Arc::<ManualClock>::default();
         let servers =
             [(Arrangement::Single, "redis://redis"), (Arrangement::Cluster, "redis-cluster://s0")];
-        let servers = servers.map(|(arrangement, url)| {
-            (url.to_owned(), CalmNetwork::new(arrangement, &clock).options(url))
-        });
-        let sides = Sides::with(clock, servers.into(), case.modes).await;
-        run(&sides, case).await.err()
+        let networks: Vec<_> =
+            servers.iter().map(|(arrangement, _)| CalmNetwork::new(*arrangement, &clock)).collect();
+        let stores = networks.iter().zip(servers);
+        let stores = stores.map(|(network, (_, url))| (url.to_owned(), network.options(url)));
+        let time = if has_given_time { Time::Given(Arc::clone(&clock)) } else { Time::Server };
+        let forwards = case.clone().forwards();
+        let case = if has_given_time { case } else { &forwards };
+        let sides = Sides::with(clock, stores.collect(), time, case.modes).await;
+        let lifetimes = Lifetimes::new(networks.len(), has_given_time);
+        let mut watch = CalmServersWatch { networks, lifetimes };
+        let difference = run_with(&sides, case, &mut watch).await.err();
+        let trail = watch.networks.iter().map(|network| network.trail()).collect();
+        EndOfCase { difference, trail }
     })
 }
 
 /// Returns the case of a seed: kinds of cases take turns.
 pub fn case_of(seed: u64) -> TraceCase {
-    let kinds: [fn() -> BoxedStrategy<TraceCase>; 8] = [
+    let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
         || cases::decided().boxed(),
         || hold_cases::in_one_slot().boxed(),
         || cases::with_other_amounts().boxed(),
@@ -143,7 +111,7 @@ pub fn case_of(seed: u64) -> TraceCase {
         || cases::decided_later().boxed(),
         || hold_cases::merging_marks().boxed(),
     ];
-    let kind = kinds[(seed % 8) as usize];
+    let kind = kinds[(seed % KINDS) as usize];
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_be_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

@@ -37,6 +37,9 @@ pub(super) const WRONG_TYPE: &str =
     "WRONGTYPE Operation against a key holding the wrong kind of value";
 const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+const NO_PERMISSION: &str = "NOPERM this user has no permissions to access one of the keys";
+/// Of so many keys, the writes of one are refused.
+const REFUSED_BY: u8 = 3;
 const FOREIGN: &str = "ERR Script attempted to access a non local key in a cluster node";
 
 /// The circumstances of a command.
@@ -46,6 +49,8 @@ pub struct Circumstances {
     pub now: u64,
     pub is_replica: bool,
     pub is_full: bool,
+    /// The user may not write keys whose bytes have a sum with this remainder.
+    pub refused_rest: Option<u8>,
     /// The slots of the server; `None`: it serves all slots.
     pub slots: Option<ServedSlots>,
 }
@@ -68,6 +73,8 @@ pub struct ScriptRun {
     pub keys: Keys,
     pub circumstances: Circumstances,
     pub effects: Vec<Effect>,
+    /// Set after the first command that writes.
+    pub has_written: bool,
     /// Set within a script, which may access the keys of its slots only.
     pub is_script: bool,
 }
@@ -82,12 +89,15 @@ impl ScriptRun {
                 return Resp::error(READ_ONLY);
             }
             // A script that has written goes on, so that it does not end half-way.
-            if self.circumstances.is_full
-                && GROWING.contains(&name.as_str())
-                && self.effects.is_empty()
-            {
+            if self.circumstances.is_full && GROWING.contains(&name.as_str()) && !self.has_written {
                 return Resp::error(FULL);
             }
+            let bytes = arguments.first().into_iter().flatten();
+            let sum = bytes.fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+            if self.circumstances.refused_rest == Some(sum % REFUSED_BY) {
+                return Resp::error(NO_PERMISSION);
+            }
+            self.has_written = true;
         }
         if self.is_script
             && let Some(key) = arguments.first()

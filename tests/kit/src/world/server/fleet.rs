@@ -47,6 +47,8 @@ pub struct SimServer {
     pub busy_until: Moment,
     pub loading_until: Moment,
     pub full_until: Moment,
+    /// Set while it refuses the writes of some keys: the remainder of the sum of their bytes.
+    pub refused_rest: Option<u8>,
     /// The map that it knows; set while it acts as the master although another server is.
     pub stale: Option<ClusterMap>,
     /// Keys that it wrote meanwhile.
@@ -209,11 +211,11 @@ impl Fleet {
             now,
             is_replica: state.is_replica,
             is_full: state.full_until > at,
+            refused_rest: state.refused_rest,
             slots,
         };
         let keys = std::mem::take(&mut state.keys);
-        let (result, ran) =
-            run(ScriptRun { keys, circumstances, effects: Vec::new(), is_script: false });
+        let (result, ran) = run(ScriptRun { keys, circumstances, ..ScriptRun::default() });
         state.keys = ran.keys;
         let group = state.group;
         if self.map.masters[group] == server {
