@@ -95,8 +95,8 @@ fn no_seed_breaks_a_promise_in_a_debug_build() {
     assert!(broken.is_empty(), "replay with `cargo run --example world`:\n{}", broken.join("\n"));
 }
 
-/// Replies and items are those that were recorded, too: a release runs next to the previous one. With `TOLLGATE_GOLDEN=write` those of
-/// all cases are recorded instead; the program of this test has them after its next build.
+/// Replies and items are those that were recorded, too: a release runs next to the previous one.
+/// With `TOLLGATE_GOLDEN=write` they are recorded instead; the next build of this test has them.
 #[test]
 fn memory_and_simulated_servers_decide_random_traces_alike() {
     tollgate::descriptor::fix_hashes();
