@@ -306,28 +306,6 @@ impl Bench {
     }
 }
 
-/// Hits that proxies have admitted fill a log beyond its limit. Then the oldest hit leaves with the
-/// one after it.
-#[tokio::test]
-async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
-    const MOST_ENTRIES: u64 = 20_000;
-    const HOUR: u64 = 3_600_000_000;
-    let redis = Redis::start().await;
-    let sides = Sides::new(&[redis.url()], "longest:", Modes::default()).await;
-    let limit = "algorithm: sliding_log, requests_per_unit: 10000, unit: hour, charge: admitted";
-    sides.install(&policy(&[("log", limit)]));
-    for number in 0..=MOST_ENTRIES {
-        sides.lend(AT + number, "log=a", 1, Charge::Always).await.unwrap();
-    }
-    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
-    let length: u64 = redis.query_bytes(&[b"STRLEN", &keys[0]]).await.unwrap();
-    // Bytes before the entries, and of each.
-    assert_eq!(length, 14 + 11 * MOST_ENTRIES);
-    for at in [HOUR - 1, HOUR, HOUR + 1, HOUR + 2] {
-        sides.amend(AT + at, "log=a", Amendment::Look).await.unwrap().unwrap();
-    }
-}
-
 /// Returns `true` if the limit has no counter to which hits could be returned.
 fn is_ban(key: &str, amount: u32) -> bool {
     amount == 0 && key != "bucket_of_another_size"

@@ -5,7 +5,8 @@ use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::policy;
+use super::{policy, serve};
+use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
 use crate::support::traces::sides::Sides;
@@ -122,4 +123,34 @@ async fn a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left() {
             sides.amend(at, "user=x", Amendment::Look).await.unwrap().unwrap();
         }
     }
+}
+
+/// The oldest hit leaves with the one after it.
+#[tokio::test]
+async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
+    const MOST_ENTRIES: u32 = 20_000;
+    let redis = Redis::start().await;
+    let limit = "algorithm: sliding_log, requests_per_unit: 10000, unit: hour, charge: blamed";
+    let policies = Policies::of(&policy(&[("log", limit)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    assert!(client.hit("log", "a").await);
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    let one: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    let last = u64::from_be_bytes([&[0][..], &one[1..8]].concat().try_into().unwrap());
+    let entry = |number: u32| {
+        let at = last - u64::from(MOST_ENTRIES - number);
+        [&at.to_be_bytes()[1..], &number.to_be_bytes()].concat()
+    };
+    let head = [&one[..8], &20_000_u16.to_be_bytes(), &[0; 4]].concat();
+    let full: Vec<u8> = head.into_iter().chain((1..=MOST_ENTRIES).flat_map(entry)).collect();
+    redis.query_bytes::<()>(&[b"SET", key, &full, b"KEEPTTL"]).await.unwrap();
+
+    assert!(!client.hit("log", "a").await);
+    let now: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    assert_eq!(now[8..14], full[8..14], "as many entries, and none before them");
+    let kept = full.len() - 11;
+    assert_eq!(now[14..kept], full[25..], "the first has its own hit and that of the oldest");
+    assert_eq!(now[now.len() - 4..], (MOST_ENTRIES + 1).to_be_bytes());
+    assert_eq!(now.len(), full.len());
 }
