@@ -105,7 +105,7 @@ pub fn tallied() -> impl Strategy<Value = TraceCase> {
     // Less than a minute in total, for which all stores keep a counter that does not matter.
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
-    let policies = prop::collection::vec(recording, 3..8);
+    let policies = prop::collection::vec(recording, 1..5);
     (policies, any::<bool>(), modes(), traces).prop_map(|(rules, in_one_slot, modes, trace)| {
         TraceCase { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
     })

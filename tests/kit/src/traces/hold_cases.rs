@@ -75,6 +75,59 @@ pub fn merging_marks() -> impl Strategy<Value = TraceCase> {
     })
 }
 
+/// Generates costs beyond small limits of several windows: those that fill some windows only give
+/// each window a log of its own.
+pub fn splitting_logs() -> impl Strategy<Value = TraceCase> {
+    let units = select(vec![
+        &["7ms", "250ms"][..],
+        &["250ms", "second"],
+        &["7ms", "second", "7s"],
+        &["second", "minute", "hour"],
+    ]);
+    let rule = (units, [1u32..5, 2..7, 3..9], select(vec!["charge", "release"]));
+    let rule = rule.prop_map(|(units, amounts, on_settle)| {
+        let window = |(unit, amount)| format!("{{ requests_per_unit: {amount}, unit: {unit} }}");
+        let windows: Vec<_> = units.iter().zip(amounts).map(window).collect();
+        let hold = format!("hold: {{ ttl: 5s, on_settle: {on_settle} }}");
+        let limit = format!("algorithm: sliding_log, windows: [{}], {hold}", windows.join(", "));
+        RandomRule { limit, mode: "" }
+    });
+    let operations = prop_oneof![
+        1 => Just(None),
+        3 => Just(Some("tollgate.reserve")),
+        5 => Just(Some("tollgate.commit")),
+        1 => Just(Some("tollgate.settle")),
+    ];
+    let ids = select(vec!["r", "s", "t"]);
+    let descriptors = (select(vec!["k0", "k1"]), operations, ids, 0u64..6);
+    let descriptors = descriptors.prop_map(|(key, operation, id, hits)| {
+        let entry = operation.map(|operation| (operation, id));
+        let entries: Vec<_> = std::iter::once((key, "a")).chain(entry).collect();
+        RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) }
+    });
+    let decided = prop::collection::vec(descriptors, 1..3)
+        .prop_map(|descriptors| TraceOperation::Decide(request(descriptors)));
+    let refunds = (select(vec!["k0=a", "k1=a"]), 1u32..4).prop_map(|(descriptor, hits)| {
+        TraceOperation::Amend(descriptor.to_owned(), Amendment::Refund(hits))
+    });
+    let operations = prop_oneof![12 => decided, 1 => refunds, 2 => calls()];
+    let steps = prop_oneof![
+        2 => Just(0),
+        4 => 1i64..4_000,
+        4 => 50_000i64..400_000,
+        1 => 1_000_000i64..9_000_000,
+        1 => -50i64..0,
+    ];
+    let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
+    let rules = prop::collection::vec(rule, 1..3);
+    (rules, any::<bool>(), traces).prop_map(|(rules, in_one_slot, trace)| TraceCase {
+        policies: vec![text_of(&rules, in_one_slot)],
+        modes: Modes::default(),
+        begin: START,
+        trace,
+    })
+}
+
 /// Generates a rule with holds or permits, and the rule that it changes to: other amounts, or no
 /// holds.
 fn changing_rules() -> impl Strategy<Value = (RandomRule, RandomRule)> {

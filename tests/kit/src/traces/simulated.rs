@@ -99,7 +99,8 @@ pub fn run_case(case: &TraceCase, has_given_time: bool) -> EndOfCase {
     })
 }
 
-/// Returns the case of a seed: kinds of cases take turns.
+/// Returns the case of a seed: kinds of cases take turns, and the last one, which takes the longest,
+/// with another.
 pub fn case_of(seed: u64) -> TraceCase {
     let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
         || cases::decided().boxed(),
@@ -109,7 +110,11 @@ pub fn case_of(seed: u64) -> TraceCase {
         || hold_cases::across_slots().boxed(),
         || cases::tallied().boxed(),
         || cases::decided_later().boxed(),
-        || hold_cases::merging_marks().boxed(),
+        if (seed / (2 * KINDS)).is_multiple_of(2) {
+            || hold_cases::merging_marks().boxed()
+        } else {
+            || hold_cases::splitting_logs().boxed()
+        },
     ];
     let kind = kinds[(seed % KINDS) as usize];
     let mut bytes = [0; 32];
