@@ -147,11 +147,11 @@ impl Tallies {
         self.add_to(entry, charged, denied);
     }
 
-    /// Evicts the entry with the fewest hits into the tally of all others.
+    /// Evicts the entry with the fewest hits, of equal ones the oldest, into the tally of all others.
     fn make_way(&mut self) {
         let named = self.0.iter().enumerate().filter(|(_, tally)| tally.is_named());
         if let Some((least, _)) = named.min_by_key(|(_, tally)| tally.hits()) {
-            let EntryTally { charged, denied, .. } = self.0.swap_remove(least);
+            let EntryTally { charged, denied, .. } = self.0.remove(least);
             self.add_to(OTHERS, charged, denied);
         }
     }
@@ -233,6 +233,16 @@ mod tests {
         assert!(
             !ranked.iter().any(|tally| [&b"user=01"[..], b"user=new"].contains(&&*tally.entry))
         );
+    }
+
+    #[test]
+    fn of_entries_with_as_few_hits_the_oldest_makes_way() {
+        let mut tallies = Tallies::default();
+        (0..PLACES + 3).for_each(|number| tallies.add(names(number).as_bytes(), 1, 0, true));
+        let named = tallies.0.iter().filter(|tally| tally.is_named());
+        let kept: Vec<&[u8]> = named.map(|tally| &*tally.entry).collect();
+        let latest: Vec<String> = (3..PLACES + 3).map(names).collect();
+        assert_eq!(kept, latest.iter().map(String::as_bytes).collect::<Vec<_>>());
     }
 
     #[test]

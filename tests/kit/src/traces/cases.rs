@@ -90,11 +90,13 @@ pub fn tallied() -> impl Strategy<Value = TraceCase> {
         let rule = rule.without_record();
         RandomRule { limit: rule.limit + RECORD, ..rule }
     });
-    // More callers than a counter has tallies for.
     let caller = (0u8..200).prop_map(|number| descriptor(&[("who", &number.to_string())]));
     let caller = prop::option::weighted(0.8, caller);
-    let requests = (prop::collection::vec(descriptors(), 1..5), caller)
-        .prop_map(|(all, caller)| all.into_iter().chain(caller).collect())
+    // Each request has one of them, so that it has more than it has tallies for.
+    let requests = (prop::collection::vec(descriptors(), 0..4), caller)
+        .prop_map(|(all, caller)| {
+            std::iter::once(descriptor(&[("k0", "a")])).chain(all).chain(caller).collect()
+        })
         .prop_map(|all| TraceOperation::Decide(request(all)));
     let keys = select(vec!["k0=a", "k0=b", "k1=a", "k2=a", "k3=a"]);
     let tallies =
