@@ -1,6 +1,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 mod amended;
+mod asked;
 mod ended;
 
 use tollgate_core::algorithm::fixed_window::FixedWindow;
@@ -385,16 +386,4 @@ fn the_time_to_the_end_is_counted_from_the_answer() {
     ));
     let taken = leases.take(&check, &lease, at(150)).taken.unwrap();
     assert_eq!(taken.outcome.report.reset_after, Some(Micros::new(950)));
-}
-
-#[tokio::test]
-async fn a_store_that_cannot_lend_gets_one_call_per_request() {
-    let full =
-        Arc::new(MemoryStore::new(Bounds { max_bytes: 0, domain_max_bytes: 0 }, SystemClock));
-    let bench = replica(&full);
-    let limit = yearly(1_000, Charge::Admitted);
-    for _ in 0..20 {
-        assert_eq!(bench.try_decide(&[hit("a", &limit)]).await, [Err(StoreError::NoRoom)]);
-    }
-    assert_eq!(bench.blocks(), 0);
 }
