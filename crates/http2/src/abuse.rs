@@ -185,6 +185,21 @@ mod tests {
         }
         assert_eq!(sent, IDLE_COST.max / EMPTY_COST);
     }
+
+    #[test]
+    fn time_that_offsets_less_than_one_is_kept_for_the_next_time() {
+        for (record, bound, abuse) in KINDS {
+            let begun = Instant::now();
+            let part = Duration::from_millis(600) / bound.per_second;
+            let mut counters = AbuseCounters::new(begun);
+            assert!((0..bound.max).all(|_| record(&mut counters, begun).is_ok()));
+            assert_eq!(record(&mut counters, begun + part), Err(abuse));
+            assert!((0..bound.max).all(|_| record(&mut counters, begun + part).is_ok()));
+            assert_eq!(record(&mut counters, begun + 2 * part), Ok(()));
+            assert_eq!(record(&mut counters, begun + 2 * part), Err(abuse));
+        }
+    }
+
     #[test]
     fn elapsed_time_is_credited_when_a_bound_is_reached_and_not_before() {
         for (record, bound, abuse) in KINDS {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use parking_lot::Mutex;
 
 /// Error that ends a body early.
@@ -135,10 +135,6 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         let state = self.0.state.lock();
         state.unread.is_empty() && state.trailers.is_none() && state.end == Some(Ok(()))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }
 

@@ -378,6 +378,12 @@ mod tests {
     }
 
     #[test]
+    fn a_field_is_found_by_its_name_and_has_its_first_value() {
+        let list = fields(&[(b"x", b"1"), (b"y", b"2"), (b"y", b"3")]);
+        assert_eq!((list.get(b"y"), list.get(b"z")), (Some(&b"2"[..]), None));
+    }
+
+    #[test]
     fn fields_that_http_cannot_represent_are_omitted() {
         let odd: [(&[u8], &[u8]); 3] = [(b":authority", b"a|b"), (b"x", b"1"), (b"a(b", b"2")];
         let request = fields(&[&USUAL[..], &odd].concat()).to_request(());

@@ -78,3 +78,16 @@ pub trait ConnectionObserver: Debug + Send + Sync {
 pub struct NoObserver;
 
 impl ConnectionObserver for NoObserver {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_a_name_of_its_own() {
+        let mut names = CloseReason::ALL.map(CloseReason::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CloseReason::ALL.len());
+    }
+}

@@ -143,7 +143,7 @@ impl State {
     ) -> Option<Arc<ConnectionState>> {
         let length = self.open.len();
         let searched = length.min(MAX_SEARCHED);
-        let begin = if length > MAX_SEARCHED { self.next % length } else { 0 };
+        let begin = self.next.checked_rem(length).unwrap_or_default();
         self.next = begin + searched;
         let found = self.open.iter().cycle().skip(begin).take(searched);
         let found = found.filter_map(|open| Some((key(self, &open.shared)?, &open.shared)));

@@ -54,3 +54,19 @@ impl Carrier {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_an_address_unless_its_socket_is_of_unix() {
+        let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let address = client.local_addr().unwrap();
+        assert_eq!(Carrier::Tcp(accepted).peer().unwrap(), Some(address));
+        let (_client, accepted) = unix::net::UnixStream::pair().unwrap();
+        assert_eq!(Carrier::Unix(accepted).peer().unwrap(), None);
+    }
+}

@@ -36,12 +36,14 @@ const LIMITS: Limits = Limits {
 };
 
 /// Answers `/echo` with its input, `/wait` and `/unread` never, `/big` with the length that the
-/// body names, `/stream` with a stream, `/early` with a stream before its body has arrived, and
-/// `/work` with work of half a turn.
+/// body names, `/small` with its input of at most ten bytes, `/stream` with a stream, `/early` with
+/// a stream before its body has arrived, and `/work` with work of half a turn.
 #[derive(Default)]
 pub(super) struct Echo {
     /// Work of the calls of `/work` that is not taken yet.
     work: Cell<usize>,
+    /// Body of refusals.
+    refusal: Cell<&'static str>,
 }
 
 impl Service for Echo {
@@ -52,6 +54,7 @@ impl Service for Echo {
     fn route(&self, fields: &HeaderFields) -> Route<Arc<[u8]>> {
         match fields.path() {
             b"/stream" | b"/unread" | b"/early" => Route::Stream { cost: 1_000 },
+            b"/small" => Route::Unary { head: b"/small"[..].into(), max_body: 10 },
             path => Route::Unary { head: path.into(), max_body: 100_000 },
         }
     }
@@ -97,7 +100,8 @@ impl Service for Echo {
     }
 
     fn refuse(&self, refusal: Refusal) -> Response<Full<Bytes>> {
-        Response::builder().header("refused", format!("{refusal:?}")).body(Full::default()).unwrap()
+        let body = Full::from(self.refusal.get());
+        Response::builder().header("refused", format!("{refusal:?}")).body(body).unwrap()
     }
 }
 

@@ -236,3 +236,16 @@ const fn tables() -> HuffmanTables {
     }
     HuffmanTables { short, rows, symbols }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_string_takes_no_more_memory_than_the_shortest_codes_need() {
+        let mut out = Vec::new();
+        // Eight times the symbol whose code is five zeros.
+        decode(&[0; 5], &mut out).unwrap();
+        assert_eq!((out.as_slice(), out.capacity()), (&b"00000000"[..], 8));
+    }
+}

@@ -14,9 +14,13 @@ use futures_util::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, Reason, RecvStream};
 use proptest::prelude::*;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
+};
 
-use super::{Driver, READ_BYTES, READS_AT_ONCE, Usage};
+use super::{
+    ConnectionEnd, Driver, DriverResult, LINGER, LINGER_BYTES, READ_BYTES, READS_AT_ONCE, Usage,
+};
 use crate::budget::Budget;
 use crate::connection::{Connection, Limits};
 use crate::frame;
@@ -187,6 +191,92 @@ async fn other_sockets_are_polled_between_the_turns_of_a_busy_connection() {
     let taken = taken.load(Ordering::Relaxed);
     assert!(taken <= 2 * READS_AT_ONCE * READ_BYTES, "{taken} of {sent} bytes are read first");
     busy.abort();
+}
+
+/// Opens a connection to a client that has sent nothing.
+fn opened(limits: Limits) -> (DuplexStream, Driver<Scripted, DuplexStream>) {
+    let (client, socket) = duplex(1 << 10);
+    let budget = Arc::new(Budget::new(64 << 20));
+    let connection = Connection::new(Scripted(Gate::default()), limits, &budget, now());
+    (client, Driver::new(connection, Usage::unregistered(), socket))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_when_its_client_has_closed_it() {
+    let (mut client, mut driver) = opened(LIMITS);
+    client.shutdown().await.unwrap();
+    let ended = driver.run(pin!(std::future::pending::<()>())).await.unwrap();
+    assert!(matches!(ended, DriverResult::Ended(ConnectionEnd::Finished)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_is_over_after_the_settings_or_when_it_is_interrupted() {
+    let (mut client, mut driver) = opened(LIMITS);
+    let end = driver.handshake(pin!(tokio::time::sleep(Duration::from_secs(1)))).await;
+    assert_eq!(end.unwrap(), Some(ConnectionEnd::HandshakeTimeout));
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    frame::write(&mut bytes, 4, 0, 0, &[]);
+    client.write_all(&bytes).await.unwrap();
+    assert_eq!(driver.handshake(pin!(std::future::pending())).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_socket_takes_nothing_waits() {
+    let (_client, socket) = duplex(16);
+    let budget = Arc::new(Budget::new(64 << 20));
+    let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());
+    let mut driver = Driver::new(connection, Usage::unregistered(), socket);
+    let never = pin!(std::future::pending::<()>());
+    let mut run = pin!(driver.run(never));
+    let mut polls = 0;
+    let counted = std::future::poll_fn(|cx| {
+        polls += 1;
+        assert!(polls < 10, "it is polled again and again");
+        run.as_mut().poll(cx).map(drop)
+    });
+    assert!(tokio::time::timeout(Duration::from_secs(5), counted).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_client_sends_after_the_end_is_read_within_bounds() {
+    for (bytes, leaves, time) in [
+        (LINGER_BYTES, false, Duration::ZERO),
+        (LINGER_BYTES - 1, false, LINGER),
+        (LINGER_BYTES - 1, true, Duration::ZERO),
+        (0, false, LINGER),
+    ] {
+        let (mut client, driver) = opened(LIMITS);
+        let closing = tokio::spawn(driver.close());
+        let begun = tokio::time::Instant::now();
+        client.write_all(&vec![0; bytes]).await.unwrap();
+        // SETTINGS and WINDOW_UPDATE, and the end.
+        let mut sent = Vec::new();
+        assert_eq!(client.read_to_end(&mut sent).await.unwrap(), 2 * frame::HEAD + 18 + 4);
+        let client = Some(client).filter(|_| !leaves);
+        closing.await.unwrap().unwrap();
+        assert_eq!(begun.elapsed(), time, "{bytes} {leaves}");
+        drop(client);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timer_that_is_set_moves_to_an_earlier_deadline() {
+    let limits = Limits { message_timeout: Duration::from_secs(5), ..LIMITS };
+    let (mut client, mut driver) = opened(limits);
+    tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    frame::write(&mut bytes, 4, 0, 0, &[]);
+    client.write_all(&bytes).await.unwrap();
+    // The next deadline is now that of the keepalive.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    while client.read(&mut [0; 1024]).now_or_never().is_some() {}
+    let begun = tokio::time::Instant::now();
+    bytes.clear();
+    // POST, http, and a path that is answered after the body, which does not come.
+    frame::write(&mut bytes, 1, 4, 1, &[&[0x83, 0x86, 0x44, 5][..], b"/echo"].concat());
+    client.write_all(&bytes).await.unwrap();
+    assert!(client.read(&mut [0; 1024]).await.unwrap() > 0);
+    assert_eq!(begun.elapsed(), limits.message_timeout);
 }
 
 async fn run(schedule: Schedule, budget: Arc<Budget>) {

@@ -214,3 +214,37 @@ fn an_idle_connection_is_spared_for_a_second() {
     registry.relieve_once(at(&registry, 1_500));
     assert!(is_evicted(&open));
 }
+
+#[test]
+fn a_connection_is_heavy_that_holds_more_than_a_256th_of_the_budget() {
+    let registry = registry(BOUNDS, 100);
+    let open = registry.register(None).unwrap();
+    let most = registry.budget.max() / 256;
+    let _held = registry.budget.hold(registry.budget.max() * 3 / 4).unwrap();
+    for (held, is_heavy) in [(most, false), (most + 1, true)] {
+        open.usage().record(load(true, 1, held), at(&registry, 0));
+        registry.relieve_once(at(&registry, 0));
+        assert_eq!(is_evicted(&open), is_heavy, "{held}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_go_when_the_budget_is_exceeded_and_again_after_a_pause() {
+    let registry = registry(ConnectionBounds { total: 100, ..BOUNDS }, 100);
+    let open: Vec<_> = (0..40).map(|_| registry.register(None).unwrap()).collect();
+    let relieved = Arc::clone(&registry);
+    let relief = tokio::spawn(async move { relieved.relieve().await });
+    for (pause, is_exceeded, expected) in [
+        (Duration::from_millis(RELIEVED_AFTER), false, 0),
+        (Duration::ZERO, true, RELIEVED_AT_ONCE),
+        (RELIEF_PAUSE - Duration::from_millis(1), true, RELIEVED_AT_ONCE),
+        (Duration::from_millis(1), false, 2 * RELIEVED_AT_ONCE),
+        (RELIEF_PAUSE, false, 2 * RELIEVED_AT_ONCE),
+    ] {
+        assert!(!is_exceeded || registry.budget.hold(registry.budget.max()).is_err());
+        tokio::time::advance(pause).await;
+        tokio::task::yield_now().await;
+        assert_eq!(open.iter().filter(|one| is_evicted(one)).count(), expected, "{pause:?}");
+    }
+    relief.abort();
+}

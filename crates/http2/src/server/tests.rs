@@ -94,3 +94,18 @@ async fn a_connection_is_served_until_the_server_its_age_its_eviction_or_an_erro
     tokio::time::pause();
     assert_eq!(ended_by(ServedEnd::Age).await, (Some(Reason::NO_ERROR.0), vec![]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_ages_of_connections_differ_by_a_tenth_at_most() {
+    let mut ages = Vec::new();
+    for _ in 0..8 {
+        let begun = tokio::time::Instant::now();
+        ended_by(ServedEnd::Age).await;
+        ages.push(begun.elapsed());
+    }
+    // Timers go off at whole milliseconds.
+    let [least, most] = [8_999, 11_001].map(Duration::from_millis);
+    assert!(ages.iter().all(|age| (least..=most).contains(age)), "{ages:?}");
+    ages.dedup();
+    assert!(ages.len() > 1, "{ages:?}");
+}

@@ -248,21 +248,4 @@ pub(super) fn kind(error: &io::Error) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failed_handshakes_are_named_by_their_kind() {
-        use rustls::{CertificateError, Error, InvalidMessage};
-        let tls = |error: Error| io::Error::new(io::ErrorKind::InvalidData, error);
-        for (error, name) in [
-            (io::ErrorKind::TimedOut.into(), "timeout"),
-            (tls(Error::NoCertificatesPresented), "client_certificate"),
-            (tls(Error::InvalidCertificate(CertificateError::Expired)), "client_certificate"),
-            (tls(Error::InvalidMessage(InvalidMessage::InvalidCcs)), "protocol"),
-            (io::ErrorKind::UnexpectedEof.into(), "closed"),
-        ] {
-            assert_eq!(kind(&error), name, "{error}");
-        }
-    }
-}
+mod tests;

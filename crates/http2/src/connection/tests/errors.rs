@@ -213,3 +213,76 @@ fn a_header_block_in_pieces_is_bounded_and_is_not_mixed_with_other_frames() {
         assert_eq!(peer.goaway(), Some(code(Reason::PROTOCOL_ERROR)), "{kind} {stream}");
     }
 }
+
+#[test]
+fn a_header_block_in_many_pieces_without_bytes_is_abuse_and_one_that_ends_so_is_not() {
+    let mut peer = TestPeer::new();
+    let block = peer.headers(1, "/echo", true)[HEAD..].to_vec();
+    // 78 empty frames cost as much as is tolerated, with the SETTINGS of the handshake.
+    for (stream, pieces, is_abuse) in [(1, 0, false), (3, 77, false), (5, 1, true)] {
+        peer.frame(kind::HEADERS, flag::END_STREAM, stream, &block);
+        (0..pieces).for_each(|_| peer.frame(kind::CONTINUATION, 0, stream, &[]));
+        peer.frame(kind::CONTINUATION, flag::END_HEADERS, stream, &[]);
+        let goaway = SentFrame::GoAway(0x7fff_ffff, code(Reason::NO_ERROR));
+        assert_eq!(peer.sent().contains(&goaway), is_abuse, "{stream}");
+    }
+}
+
+#[test]
+fn data_without_bytes_is_abuse_unless_it_ends_its_call() {
+    let goaway = SentFrame::GoAway(0x7fff_ffff, code(Reason::NO_ERROR));
+    let mut peer = TestPeer::new();
+    for number in 0..200 {
+        let headers = peer.headers(1 + 2 * number, "/echo", false);
+        peer.bytes(&headers);
+        peer.frame(kind::DATA, flag::END_STREAM, 1 + 2 * number, &[]);
+    }
+    assert!(!peer.sent().contains(&goaway));
+    let headers = peer.headers(1_001, "/echo", false);
+    peer.bytes(&headers);
+    (0..100).for_each(|_| peer.frame(kind::DATA, 0, 1_001, &[]));
+    assert!(peer.sent().contains(&goaway));
+}
+
+#[test]
+fn a_preface_may_arrive_in_pieces_and_has_no_wrong_byte() {
+    let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    let length = preface.len();
+    write(&mut preface, kind::SETTINGS, 0, 0, &[]);
+    for wrong in (0..length).map(Some).chain([None]) {
+        let now = Instant::now();
+        let budget = Arc::new(Budget::new(1 << 20));
+        let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
+        let mut bytes = preface.clone();
+        wrong.into_iter().for_each(|at| bytes[at] ^= 1);
+        let mut begin = 0;
+        for end in 1..=bytes.len() {
+            begin += connection.receive(&bytes[begin..end], now);
+            assert_eq!(connection.end().is_some(), wrong.is_some_and(|at| at < end), "{wrong:?}");
+            if connection.end().is_some() {
+                break;
+            }
+        }
+        assert_eq!(connection.has_completed_handshake(), wrong.is_none());
+    }
+}
+
+#[test]
+fn the_first_frame_is_settings() {
+    for (kind, flags, is_error) in [
+        (kind::SETTINGS, 0, false),
+        (kind::SETTINGS, flag::ACK, true),
+        (kind::PING, 0, true),
+        (0xfa, 0, true),
+    ] {
+        let now = Instant::now();
+        let budget = Arc::new(Budget::new(1 << 20));
+        let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        let payload: &[u8] = if kind == kind::PING { &[0; 8] } else { &[] };
+        write(&mut bytes, kind, flags, 0, payload);
+        connection.receive(&bytes, now);
+        let expected = is_error.then_some(ConnectionEnd::Error(Reason::PROTOCOL_ERROR));
+        assert_eq!(connection.end(), expected, "{kind} {flags}");
+    }
+}

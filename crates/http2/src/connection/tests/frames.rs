@@ -245,6 +245,27 @@ fn a_body_longer_than_its_route_allows_is_refused() {
 }
 
 #[test]
+fn a_body_in_one_piece_is_no_longer_than_its_route_allows() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/small", b"ten bytes.");
+    assert_eq!(peer.sent(), echo(1, b"ten bytes."));
+    peer.call(3, "/small", b"more bytes.");
+    assert_eq!(peer.sent(), [refusal(3, Refusal::BodyTooLarge), SentFrame::Reset(3, 0)]);
+}
+
+#[test]
+fn a_body_in_pieces_may_be_as_long_as_its_route_allows() {
+    for (length, is_refused) in [(100_000, false), (100_001, true)] {
+        let mut peer = TestPeer::new();
+        let mut bytes = peer.headers(1, "/wait", false);
+        let body = vec![0; length];
+        body.chunks(15_000).for_each(|piece| write(&mut bytes, kind::DATA, 0, 1, piece));
+        peer.bytes(&bytes);
+        assert_eq!(peer.sent().contains(&refusal(1, Refusal::BodyTooLarge)), is_refused);
+    }
+}
+
+#[test]
 fn calls_that_wait_are_refused_when_memory_is_used_up() {
     let mut peer = TestPeer::with(LIMITS, 400_000);
     for stream in [1, 3] {
@@ -283,6 +304,22 @@ fn a_block_that_changes_the_table_is_decoded_each_time() {
     for (stream, block) in [(1, &inserted[..]), (3, &inserted), (5, &[0x83, 0x86, 0x80 | 63])] {
         peer.frame(kind::HEADERS, flag::END_STREAM | flag::END_HEADERS, stream, block);
         assert_eq!(peer.sent(), echo(stream, b""));
+    }
+}
+
+#[test]
+fn a_block_that_is_remembered_is_decoded_again_after_one_that_changes_the_table() {
+    let mut peer = TestPeer::new();
+    let inserted = |path: &str| [&[0x83, 0x86, 0x44, 5][..], path.as_bytes()].concat();
+    let newest = vec![0x83, 0x86, 0x80 | 62];
+    for (stream, block, is_echo) in [
+        (1, inserted("/echo"), true),
+        (3, newest.clone(), true),
+        (5, inserted("/wait"), false),
+        (7, newest, false),
+    ] {
+        peer.frame(kind::HEADERS, flag::END_STREAM | flag::END_HEADERS, stream, &block);
+        assert_eq!(peer.sent(), if is_echo { echo(stream, b"") } else { vec![] }, "{stream}");
     }
 }
 

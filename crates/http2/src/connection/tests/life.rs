@@ -52,6 +52,7 @@ fn a_client_that_reads_nothing_is_closed() {
     peer.connection.on_written(0, peer.now);
     peer.pass(LIMITS.keepalive_interval);
     peer.frame(kind::PING, 0, 0, b"talks on");
+    peer.connection.on_written(0, peer.now);
     peer.pass(LIMITS.keepalive_interval - MS);
     assert_eq!(peer.connection.end(), None);
     peer.pass(MS);
@@ -241,4 +242,79 @@ fn nothing_is_sent_after_the_goaway_that_ends_the_connection() {
     let sent = peer.connection.out().len();
     peer.pass(Duration::from_secs(60));
     assert_eq!(peer.connection.out().len(), sent);
+}
+
+#[test]
+fn a_client_that_speaks_after_goaway_but_acknowledges_none_may_finish_its_calls() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/wait", b"");
+    peer.connection.shut_down(None, peer.now);
+    peer.sent();
+    peer.now += MS;
+    peer.frame(kind::PING, flag::ACK, 0, b"whatever");
+    peer.pass(Duration::from_secs(3));
+    assert_eq!((peer.sent(), peer.connection.end()), (vec![SentFrame::GoAway(1, 0)], None));
+}
+
+#[test]
+fn a_refusal_with_a_body_is_an_answer_beside_which_the_rest_of_the_request_is_not_wanted() {
+    let mut peer = TestPeer::new();
+    peer.connection.service.refusal.set("slow");
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    peer.sent();
+    peer.pass(LIMITS.message_timeout);
+    assert!(matches!(peer.sent().as_slice(), [SentFrame::Headers(1, _, false)]));
+    peer.frame(kind::DATA, flag::END_STREAM, 1, b"late");
+    assert_eq!(peer.sent(), []);
+    let answer =
+        [SentFrame::Data(1, b"slow".to_vec(), false), SentFrame::Data(1, Vec::new(), true)];
+    peer.frame(kind::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 4]);
+    assert_eq!(peer.sent(), answer);
+    assert_eq!(peer.connection.account.used(), 0);
+    // A request that has arrived needs no reset after its answer.
+    let mut peer = TestPeer::with(LIMITS, 0);
+    peer.connection.service.refusal.set("slow");
+    let future = size_of::<super::super::CallFuture<Echo>>();
+    let most = crate::budget::OWN - crate::stream::STREAM_COST - future;
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    peer.frame(kind::DATA, 0, 1, &vec![0; most]);
+    peer.frame(kind::DATA, flag::END_STREAM, 1, b"x");
+    let sent = peer.sent();
+    assert!(matches!(sent.first(), Some(SentFrame::Headers(1, _, false))), "{sent:?}");
+    assert_eq!(sent[1..], answer);
+}
+
+#[test]
+fn a_client_that_only_reads_is_pinged_too() {
+    let mut peer = TestPeer::new();
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    peer.pass(LIMITS.message_timeout);
+    assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), SentFrame::Reset(1, 0)]);
+    peer.pass(LIMITS.keepalive_interval - LIMITS.message_timeout);
+    assert_eq!(peer.sent(), [SentFrame::Ping(b"tollgate".to_vec(), false)]);
+}
+
+#[test]
+fn a_second_shutdown_shortens_the_grace_period_and_sends_nothing() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/wait", b"");
+    peer.connection.shut_down(None, peer.now);
+    assert_eq!(peer.sent().len(), 2);
+    peer.connection.shut_down(Some(LIMITS.keepalive_timeout), peer.now);
+    assert_eq!(peer.sent(), []);
+    peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+    assert_eq!(peer.sent(), [SentFrame::GoAway(1, 0)]);
+    peer.connection.shut_down(Some(LIMITS.keepalive_interval), peer.now);
+    peer.pass(LIMITS.keepalive_timeout);
+    assert_eq!(peer.connection.end(), Some(ConnectionEnd::GraceExceeded));
+    let mut peer = TestPeer::new();
+    peer.frame(kind::PING, 0, 0, b"short");
+    assert!(peer.connection.end().is_some());
+    peer.sent();
+    peer.connection.shut_down(None, peer.now);
+    assert_eq!(peer.sent(), []);
 }

@@ -124,6 +124,50 @@ fn answers_that_wait_leave_no_trace_in_lists_when_they_are_reset() {
 }
 
 #[test]
+fn an_answer_waits_once_for_the_window_of_the_connection() {
+    let mut peer = TestPeer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 1, 0, 0]);
+    peer.call(1, "/big", b"65536");
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
+    for _ in 0..20 {
+        widen(&mut peer, 1, 1);
+    }
+    assert_eq!(peer.connection.blocked, [1]);
+    widen(&mut peer, 0, 1);
+    peer.sent();
+    // Now another answer waits for its own window only.
+    widen(&mut peer, 0, 1_000);
+    peer.call(3, "/big", b"20");
+    assert_eq!((data(&peer.sent(), 3), peer.connection.blocked.len()), (10, 0));
+}
+
+#[test]
+fn answers_that_waited_leave_the_queue_though_there_are_fewer_streams_than_before() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/big", b"70000");
+    (1..9).for_each(|number| peer.call(1 + 2 * number, "/big", b"1"));
+    let mut stream = 101;
+    let mut reset_some = |peer: &mut TestPeer, count| {
+        for _ in 0..count {
+            peer.call(stream, "/big", b"1");
+            peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
+            stream += 2;
+        }
+    };
+    reset_some(&mut peer, 70);
+    (1..9).for_each(|number| peer.frame(kind::RST_STREAM, 0, 1 + 2 * number, &[0, 0, 0, 8]));
+    reset_some(&mut peer, 500);
+    assert!(peer.connection.blocked.len() < 100, "{}", peer.connection.blocked.len());
+}
+
+#[test]
+fn a_window_that_is_too_wide_is_an_error_without_streams_too() {
+    let mut peer = TestPeer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]);
+    assert_eq!(peer.goaway(), Some(code(Reason::FLOW_CONTROL_ERROR)));
+}
+
+#[test]
 fn windows_that_widen_by_a_byte_cost_no_more_than_that_byte() {
     let mut peer = TestPeer::new();
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);

@@ -115,6 +115,16 @@ fn a_table_of_nothing_makes_every_field_a_literal_until_it_grows_again() {
 }
 
 #[test]
+fn a_field_that_fills_a_smaller_table_stays_in_it() {
+    let mut encoder = Encoder::new();
+    repeated(&mut encoder, b"x", b"y");
+    encoder.set_max_table(34);
+    assert_eq!(repeated(&mut encoder, b"x", b"y"), hex("3f 03 be"));
+    encoder.set_max_table(33);
+    assert_eq!(repeated(&mut encoder, b"x", b"y"), hex("3f 02 00 01 78 01 79"));
+}
+
+#[test]
 fn a_smaller_table_evicts_the_oldest_fields_in_both_tables() {
     let mut encoder = Encoder::new();
     let mut decoder = Decoder::new(4096);
