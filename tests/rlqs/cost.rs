@@ -100,9 +100,14 @@ impl Reporter {
     /// Opens all buckets.
     async fn open_all(&mut self) {
         for first in (0..BUCKETS).step_by(PER_MESSAGE) {
-            self.reports.send(message(first..first + PER_MESSAGE, 0, 1)).await.unwrap();
-            self.answered().await;
+            self.open_some(first).await;
         }
+    }
+
+    /// Opens the buckets of one message.
+    async fn open_some(&mut self, first: usize) {
+        self.reports.send(message(first..first + PER_MESSAGE, 0, 1)).await.unwrap();
+        self.answered().await;
     }
 
     /// Reports all buckets. If requests were allowed, each of them gets another loan.
@@ -164,15 +169,12 @@ async fn bucket_memory(store: &str) -> u64 {
     let measured = Measured::serve_in_small_pages(store);
     drop(measured.open().await);
     let before = measured.memory();
-    let mut reporters = Vec::<Reporter>::new();
-    for _ in 0..3 {
-        let mut reporter = measured.open().await;
-        reporter.open_all().await;
-        // A stream without reports ends.
-        for earlier in &mut reporters {
-            earlier.report_all(0).await;
+    let mut reporters = [measured.open().await, measured.open().await, measured.open().await];
+    // In turn, since a stream without reports ends.
+    for first in (0..BUCKETS).step_by(PER_MESSAGE) {
+        for reporter in &mut reporters {
+            reporter.open_some(first).await;
         }
-        reporters.push(reporter);
     }
     let buckets = Web::new(measured.service.http).metric("tollgate_rlqs_buckets").await;
     measured.memory().saturating_sub(before) / buckets
