@@ -147,7 +147,7 @@ impl Tallies {
         self.add_to(entry, charged, denied);
     }
 
-    /// Evicts the entry with the fewest hits, of equal ones the oldest, into the tally of all others.
+    /// Evicts the entry with the fewest hits, of equal ones the oldest, into the tally of others.
     fn make_way(&mut self) {
         let named = self.0.iter().enumerate().filter(|(_, tally)| tally.is_named());
         if let Some((least, _)) = named.min_by_key(|(_, tally)| tally.hits()) {

@@ -13,6 +13,9 @@ use super::rules::{RECORD, RandomRule, changing_rules, policies, rules, text_of}
 use super::{TraceCase, TraceOperation, TraceStep};
 use crate::rls::{descriptor, request};
 
+/// Callers of a trace: fewer than a counter has tallies, and more.
+const FEW_CALLERS: u8 = 30;
+const MANY_CALLERS: u8 = 200;
 /// Most operations of a trace.
 const REQUESTS: usize = 300;
 pub const START: u64 = 1_780_000_000_000_000;
@@ -86,13 +89,20 @@ pub fn lent() -> impl Strategy<Value = TraceCase> {
 
 /// Generates requests under limits that record, and lists of their tallies.
 pub fn tallied() -> impl Strategy<Value = TraceCase> {
+    // A caller that takes another's tally at one slot does so although another slot denies.
+    any::<bool>().prop_flat_map(|in_one_slot| {
+        tallied_of(in_one_slot, if in_one_slot { MANY_CALLERS } else { FEW_CALLERS })
+    })
+}
+
+fn tallied_of(in_one_slot: bool, callers: u8) -> impl Strategy<Value = TraceCase> {
     let recording = rules().prop_map(|rule| {
         let rule = rule.without_record();
         RandomRule { limit: rule.limit + RECORD, ..rule }
     });
-    let caller = (0u8..200).prop_map(|number| descriptor(&[("who", &number.to_string())]));
+    let caller = (0..callers).prop_map(|number| descriptor(&[("who", &number.to_string())]));
     let caller = prop::option::weighted(0.8, caller);
-    // Each request has one of them, so that it has more than it has tallies for.
+    // Each request has one counter, which can have more callers than tallies.
     let requests = (prop::collection::vec(descriptors(), 0..4), caller)
         .prop_map(|(all, caller)| {
             std::iter::once(descriptor(&[("k0", "a")])).chain(all).chain(caller).collect()
@@ -108,8 +118,11 @@ pub fn tallied() -> impl Strategy<Value = TraceCase> {
     let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..100_000];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(recording, 1..5);
-    (policies, any::<bool>(), modes(), traces).prop_map(|(rules, in_one_slot, modes, trace)| {
-        TraceCase { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
+    (policies, modes(), traces).prop_map(move |(rules, modes, trace)| TraceCase {
+        policies: vec![text_of(&rules, in_one_slot)],
+        modes,
+        begin: START,
+        trace,
     })
 }
 

@@ -99,7 +99,7 @@ pub fn run_case(case: &TraceCase, has_given_time: bool) -> EndOfCase {
     })
 }
 
-/// Returns the case of a seed: kinds of cases take turns, and the last one, which takes the longest,
+/// Returns the case of a seed: kinds of cases take turns, and the last one, which takes longest,
 /// with another.
 pub fn case_of(seed: u64) -> TraceCase {
     let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
