@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use super::{cluster, nodes_of, policy, serve};
+use super::{cluster, last_write, nodes_of, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::tollgate::{Tollgate, output};
@@ -88,10 +88,8 @@ async fn moves_ahead(node: &Redis, key: &[u8]) -> bool {
     if !AHEAD.iter().any(is_of) || key.ends_with(b":holds") {
         return false;
     }
-    // The instant of the last write comes after the tag.
     let value: Vec<u8> = node.query_bytes(&[b"GET", key]).await.unwrap();
-    let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
-    let ahead = (last + DAY_US).to_be_bytes();
+    let ahead = (last_write(&value) + DAY_US).to_be_bytes();
     node.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
     true
 }

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::callers::hit_as;
-use super::{cluster, metric, policy, remaining, serve};
+use super::{cluster, last_write, metric, policy, remaining, serve};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
@@ -57,10 +57,8 @@ async fn a_reset_frees_a_counter_that_was_written_while_the_clock_was_ahead() {
         assert!(client.hit("user", "ann").await);
         let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
         let [key] = keys.as_slice() else { panic!("{keys:?}") };
-        // The instant of the last write comes after the tag.
         let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
-        let last = u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap());
-        let ahead = (last + DAY_US).to_be_bytes();
+        let ahead = (last_write(&value) + DAY_US).to_be_bytes();
         redis.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
 
         let admin = format!("http://{}", service.admin);

@@ -5,7 +5,7 @@ use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::{policy, serve};
+use super::{last_write, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
@@ -137,7 +137,7 @@ async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
     let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
     let [key] = keys.as_slice() else { panic!("{keys:?}") };
     let one: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
-    let last = u64::from_be_bytes([&[0][..], &one[1..8]].concat().try_into().unwrap());
+    let last = last_write(&one);
     let entry = |number: u32| {
         let at = last - u64::from(MOST_ENTRIES - number);
         [&at.to_be_bytes()[1..], &number.to_be_bytes()].concat()

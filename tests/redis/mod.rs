@@ -167,6 +167,11 @@ async fn is_ready(service: &Tollgate) -> bool {
     Web::new(service.http).get("/readyz").await.status == 200
 }
 
+/// Returns the instant of the last write of a value, in microseconds: it comes after the tag.
+fn last_write(value: &[u8]) -> u64 {
+    u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap())
+}
+
 /// Returns the hits left of a counter, without taking any.
 async fn remaining(client: &Client, key: &str, value: &str) -> u32 {
     let mut peek = descriptor(&[(key, value)]);

@@ -113,25 +113,30 @@ impl Checker {
 
     /// Checks the history of one counter.
     pub(crate) fn examine(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
-        self.never_over(model, calls);
+        let charges = charges_of(model, calls, self.skew);
+        self.never_over(model, calls, &charges);
         if !model.is_leased {
-            self.no_unjustified_denial(model, calls);
+            self.no_unjustified_denial(model, calls, &charges);
         }
         // The status of several windows is that of one of them, and does not say of which.
         if let [bound] = &model.bounds[..]
             && !model.is_behind_gateway
         {
             if !model.is_leased {
-                self.remaining_accurate(bound, model, calls);
+                self.remaining_accurate(bound, model, calls, &charges);
             }
-            self.reset_accurate(bound, model, calls);
+            self.reset_accurate(bound, calls, &charges);
         }
         self.answered_in_time(calls);
     }
 
-    fn never_over(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
-        let charges = charges_of(model, calls, self.skew);
-        let all = model.bounds.iter().filter_map(|bound| bound.excess(&charges, self.skew));
+    fn never_over(
+        &mut self,
+        model: &CounterModel,
+        calls: &[ObservedCall],
+        charges: &[TimedCharge<'_>],
+    ) {
+        let all = model.bounds.iter().filter_map(|bound| bound.excess(charges, self.skew));
         let excess = all.min_by_key(|excess| excess.calls().len());
         let is_reached = calls.iter().any(ObservedCall::is_admitted)
             && calls.iter().any(ObservedCall::is_denied);
@@ -142,10 +147,15 @@ impl Checker {
         self.contradicted(CheckedProperty::NeverOver, excess.calls(), reason);
     }
 
-    fn no_unjustified_denial(&mut self, model: &CounterModel, calls: &[ObservedCall]) {
+    fn no_unjustified_denial(
+        &mut self,
+        model: &CounterModel,
+        calls: &[ObservedCall],
+        charges: &[TimedCharge<'_>],
+    ) {
         let property = CheckedProperty::NoUnjustifiedDenial;
         self.count(property, calls.iter().filter(|call| call.is_denied()).count());
-        for (call, reason) in unexplained(model, calls, self.skew) {
+        for (call, reason) in unexplained(model, calls, charges, self.skew) {
             self.contradicted(property, vec![call], reason);
         }
     }
@@ -155,9 +165,9 @@ impl Checker {
         bound: &CounterBound,
         model: &CounterModel,
         calls: &[ObservedCall],
+        charges: &[TimedCharge<'_>],
     ) {
         let property = CheckedProperty::RemainingAccurate;
-        let charges = charges_of(model, calls, self.skew);
         // An answer without remaining hits was perhaps given without the store.
         let certain = charges.iter().filter(|charge| charge.call.remaining().is_some());
         let possible =
@@ -202,12 +212,11 @@ impl Checker {
     fn reset_accurate(
         &mut self,
         bound: &CounterBound,
-        model: &CounterModel,
         calls: &[ObservedCall],
+        charges: &[TimedCharge<'_>],
     ) {
         let property = CheckedProperty::ResetAccurate;
         self.count(property, 0);
-        let charges = charges_of(model, calls, self.skew);
         let overruns = charges.iter().filter(|charge| !charge.call.action.is_charge());
         let overruns = overruns.map(|charge| charge.charged().1).sum();
         for call in calls {

@@ -3,7 +3,7 @@
 use tollgate_core::printable::counted;
 
 use crate::bound::CounterModel;
-use crate::charge::charges_of;
+use crate::charge::TimedCharge;
 use crate::counted::{Place, PossibleCharge, SortedCharges};
 use crate::history::{CallAction, ObservedCall};
 
@@ -47,6 +47,7 @@ impl<'a> Denial<'a> {
 pub(crate) fn unexplained<'a>(
     model: &CounterModel,
     calls: &'a [ObservedCall],
+    charges: &[TimedCharge<'_>],
     skew: u64,
 ) -> Vec<(&'a ObservedCall, String)> {
     let mut denials: Vec<Denial<'a>> = calls
@@ -54,12 +55,11 @@ pub(crate) fn unexplained<'a>(
         .filter(|call| call.is_denied())
         .map(|call| Denial::new(model, call, skew))
         .collect();
-    let mut not_denied = charges_of(model, calls, skew);
-    not_denied.retain(|charge| !charge.call.is_denied());
+    let not_denied = charges.iter().filter(|charge| !charge.call.is_denied());
     let sorted = loop {
         let denied = denials.iter().filter(|one| model.charges_denied && !one.explained.is_empty());
         let denied = denied.map(|one| PossibleCharge::at(one.call, one.explained.clone()));
-        let charged = not_denied.iter().copied().map(PossibleCharge::anywhere).chain(denied);
+        let charged = not_denied.clone().copied().map(PossibleCharge::anywhere).chain(denied);
         let sorted = SortedCharges::new(std::iter::empty(), charged);
         let explained = denials.iter_mut().filter_map(|denial| {
             let has_open = !denial.open.is_empty();

@@ -68,10 +68,9 @@ impl VerifyRun {
 
     /// Returns the cost of a hold: one in four is above its hits, if its counters allow that.
     fn cost(&mut self, hold: &HoldToEnd) -> u64 {
-        let counts_overruns = hold.counters.iter().all(|counter| {
-            let rule = self.counters.get(*counter).and_then(|of| self.rules.get(of.rule));
-            rule.is_some_and(|rule| rule.model.counts_overruns())
-        });
+        let mut rules = hold.counters.iter().map(|counter| self.rule_of(*counter));
+        let counts_overruns =
+            rules.all(|rule| rule.is_some_and(|rule| rule.model.counts_overruns()));
         if counts_overruns && self.random.random_ratio(1, 4) {
             return hold.hits + self.random.random_range(1..=hold.hits.max(1));
         }

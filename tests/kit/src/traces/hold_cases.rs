@@ -55,10 +55,8 @@ pub fn merging_marks() -> impl Strategy<Value = TraceCase> {
             let id = if is_reserve { number } else { of.index(number + 1) };
             let operation = if is_reserve { "tollgate.reserve" } else { "tollgate.commit" };
             let hits = if is_reserve { 9 } else { cost };
-            TraceOperation::Decide(request(vec![RateLimitDescriptor {
-                hits_addend: Some(hits.into()),
-                ..descriptor(&[("k0", "a"), (operation, &id.to_string())])
-            }]))
+            let hold = Some((operation, &*id.to_string()));
+            TraceOperation::Decide(request(vec![of_hold("k0", hold, Some(hits.into()))]))
         };
         let trace = steps.into_iter().enumerate();
         let trace = trace
@@ -101,9 +99,7 @@ pub fn splitting_logs() -> impl Strategy<Value = TraceCase> {
     let ids = select(vec!["r", "s", "t"]);
     let descriptors = (select(vec!["k0", "k1"]), operations, ids, 0u64..6);
     let descriptors = descriptors.prop_map(|(key, operation, id, hits)| {
-        let entry = operation.map(|operation| (operation, id));
-        let entries: Vec<_> = std::iter::once((key, "a")).chain(entry).collect();
-        RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&entries) }
+        of_hold(key, operation.map(|operation| (operation, id)), Some(hits))
     });
     let decided = prop::collection::vec(descriptors, 1..3)
         .prop_map(|descriptors| TraceOperation::Decide(request(descriptors)));
@@ -238,14 +234,15 @@ fn descriptors() -> impl Strategy<Value = RateLimitDescriptor> {
     ];
     let hits = prop_oneof![1 => Just(None), 1 => Just(Some(0)), 6 => (1u64..9).prop_map(Some)];
     (keys, operations, select(vec!["r", "s", "t"]), hits, prop::bool::weighted(0.2)).prop_map(
-        |(key, operation, id, hits, is_refund)| {
-            let entry = operation.map(|operation| (operation, id));
-            let entries: Vec<_> = std::iter::once((key, "a")).chain(entry).collect();
-            RateLimitDescriptor {
-                hits_addend: hits,
-                is_negative_hits: is_refund && operation.is_none(),
-                ..descriptor(&entries)
-            }
+        |(key, operation, id, hits, is_refund)| RateLimitDescriptor {
+            is_negative_hits: is_refund && operation.is_none(),
+            ..of_hold(key, operation.map(|operation| (operation, id)), hits)
         },
     )
+}
+
+/// Returns the descriptor of a counter, with an operation on the holds of an ID if there is one.
+fn of_hold(key: &str, operation: Option<(&str, &str)>, hits: Option<u64>) -> RateLimitDescriptor {
+    let entries: Vec<_> = std::iter::once((key, "a")).chain(operation).collect();
+    RateLimitDescriptor { hits_addend: hits, ..descriptor(&entries) }
 }

@@ -113,19 +113,6 @@ trait StepWatch {
     /// Called before a step.
     async fn before(
         &mut self,
-        sides: &Sides,
-        step: (usize, u64),
-        operation: &TraceOperation,
-    ) -> Result<(), String>;
-    /// Called after a step.
-    async fn after(&mut self, sides: &Sides, step: (usize, u64)) -> Result<(), String>;
-}
-
-struct Unwatched;
-
-impl StepWatch for Unwatched {
-    async fn before(
-        &mut self,
         _: &Sides,
         _: (usize, u64),
         _: &TraceOperation,
@@ -133,10 +120,15 @@ impl StepWatch for Unwatched {
         Ok(())
     }
 
+    /// Called after a step.
     async fn after(&mut self, _: &Sides, _: (usize, u64)) -> Result<(), String> {
         Ok(())
     }
 }
+
+struct Unwatched;
+
+impl StepWatch for Unwatched {}
 
 async fn run_with(
     sides: &Sides,

@@ -6,6 +6,18 @@ use tollgate_core::algorithm::fixed_window::FixedWindow;
 use super::*;
 use crate::layer::tests::FailingStore;
 
+fn charge_of_eight(limit: &Limit) -> Check<'_> {
+    Check {
+        key: CounterKey::of("d", b"a counter of some rule"),
+        limit,
+        hits: Hits::Charge(8),
+        role: Role::Enforce,
+        recorded: &[],
+        lease: None,
+        hold: None,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn hits_that_count_no_more_are_not_lost_and_not_returned() {
     let window = Window::new(1_000, Micros::from_secs(60)).unwrap();
@@ -13,15 +25,7 @@ async fn hits_that_count_no_more_are_not_lost_and_not_returned() {
     let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
     let metrics = Arc::<StoreMetrics>::default();
     let leases = Leases::new(FailingStore(StoreError::Refused), Arc::clone(&metrics));
-    let check = Check {
-        key: CounterKey::of("d", b"a counter of some rule"),
-        limit: &limit,
-        hits: Hits::Charge(8),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    };
+    let check = charge_of_eight(&limit);
     let owned = OwnedCheck::of(&check);
     let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
     let block = || Block::new(&limit, receipt, instant()..instant(), LONG);
@@ -37,15 +41,7 @@ async fn hits_that_count_no_more_are_not_lost_and_not_returned() {
 fn hits_of_an_ended_block_are_lost_only_if_no_task_can_return_them() {
     let bench = bench();
     let limit = yearly(1_000, Charge::Admitted);
-    let check = Check {
-        key: CounterKey::of("d", b"a counter of some rule"),
-        limit: &limit,
-        hits: Hits::Charge(8),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    };
+    let check = charge_of_eight(&limit);
     let put_back = || {
         let receipt = Receipt { at: Timestamp::EPOCH, hits: 8, of_grant: false };
         let block = Block::new(&limit, receipt, instant()..instant(), LONG);
