@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
-use tollgate_testkit::traces::simulated::{CASES, UNLIKE_RECORDED, broken_by};
+use tollgate_testkit::traces::simulated::{UNLIKE_RECORDED, broken_by, number_of_cases};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -234,6 +234,7 @@ struct Learned {
 
 /// Runs all simulations unchanged.
 fn learn(arguments: &MutantArguments) -> Learned {
+    let traces = number_of_cases();
     let worlds = if arguments.nets > TRACES { arguments.seeds } else { 0 };
     let learned = Mutex::new(Learned::default());
     let next = AtomicU64::new(0);
@@ -243,11 +244,11 @@ fn learn(arguments: &MutantArguments) -> Learned {
                 record_lines();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= worlds.max(CASES) {
+                    if seed >= worlds.max(traces) {
                         break;
                     }
                     for (index, (name, run)) in SIMULATIONS.iter().enumerate() {
-                        let is_trace = index < TRACES && seed < CASES;
+                        let is_trace = index < TRACES && seed < traces;
                         if !is_trace && (index < TRACES || seed >= worlds) {
                             continue;
                         }
@@ -351,9 +352,12 @@ impl Nets {
     fn fate_of(&self, candidate: &UntriedMutant) -> (Fate, usize) {
         for (tried, net) in (1..=self.number).zip(NETS).skip(candidate.nets) {
             let killed = match (net, &self.tests) {
-                (Net::Traces, _) => {
-                    in_simulations(&candidate.mutant, &self.learned, 0..TRACES, 0..CASES)
-                }
+                (Net::Traces, _) => in_simulations(
+                    &candidate.mutant,
+                    &self.learned,
+                    0..TRACES,
+                    0..number_of_cases(),
+                ),
                 (Net::Worlds(from, to), _) => {
                     let kinds = TRACES..SIMULATIONS.len();
                     in_simulations(&candidate.mutant, &self.learned, kinds, from..to)

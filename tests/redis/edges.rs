@@ -1,7 +1,6 @@
 //! Traces made by hand, of what random ones rarely meet. Some were written for mutants of the
 //! scripts (`tests/MUTANTS.md`).
 
-use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
@@ -9,10 +8,11 @@ use super::{last_write, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
+use crate::support::traces::directed::DIRECTED;
+use crate::support::traces::run;
 use crate::support::traces::sides::Sides;
 
 const START: u64 = 1_780_000_000_000_000;
-const SECOND: u64 = 1_000_000;
 
 async fn sides(redis: &Redis, rules: &[(&str, &str)]) -> Sides {
     let sides = Sides::new(&[redis.url()], "edges:", Modes::default()).await;
@@ -30,22 +30,13 @@ fn of(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
 }
 
-/// A cost past the limit is added to the newest entry in the windows that are full. An entry that
-/// is exactly one period old is not in the window.
+/// They are run with simulated servers, too.
 #[tokio::test]
-async fn a_window_of_a_log_is_full_without_the_entry_that_ends_now() {
+async fn directed_traces_are_judged_alike_by_memory_and_a_real_server() {
     let redis = Redis::start().await;
-    let windows =
-        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
-    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1m }}");
-    let sides = sides(&redis, &[("user", &limit)]).await;
-    decide(&sides, START, vec![of(&[("user", "x")], 1)]).await;
-    let reserve = of(&[("user", "x"), ("tollgate.reserve", "r")], 1);
-    decide(&sides, START + SECOND / 2, vec![reserve]).await;
-    let commit = of(&[("user", "x"), ("tollgate.commit", "r")], 3);
-    decide(&sides, START + SECOND, vec![commit]).await;
-    for later in [0, SECOND / 2, SECOND] {
-        sides.amend(START + SECOND + later, "user=x", Amendment::Look).await.unwrap().unwrap();
+    for (number, case) in DIRECTED.iter().enumerate() {
+        let sides = Sides::new(&[redis.url()], &format!("{number}:"), case.modes).await;
+        run(&sides, case).await.unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -73,55 +64,6 @@ async fn a_counter_is_stored_in_the_short_form_after_one_in_the_wide_form() {
             values.push(redis.query_bytes::<Vec<u8>>(&[b"GET", &keys[0]]).await.unwrap());
         }
         assert_eq!(values[1], values[0], "{algorithm}");
-    }
-}
-
-#[tokio::test]
-async fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice() {
-    let redis = Redis::start().await;
-    for rate in [
-        "requests_per_unit: 9, unit: hour",
-        "algorithm: gcra, requests_per_unit: 9, unit: hour",
-        "algorithm: concurrency, in_flight: 9",
-    ] {
-        let limit = format!("{rate}, hold: {{ ttl: 1m }}, record: [who]");
-        let sides = sides(&redis, &[("user", &limit)]).await;
-        sides.clear().await;
-        let reserve = |id, hits| of(&[("user", "x"), ("tollgate.reserve", id)], hits);
-        for (at, ids) in [(START, ["a", "b"]), (START + 1, ["c", "d"])] {
-            let all = vec![reserve(ids[0], 3), reserve(ids[1], 2), of(&[("who", "ann")], 1)];
-            decide(&sides, at, all).await;
-            let tallies = sides.tallies("user=x").await.unwrap();
-            assert_eq!(tallies.len(), 1, "{rate}: {tallies:?}");
-        }
-    }
-}
-
-/// A reset of a counter that refunds have emptied keeps its instant while the clock is behind it.
-#[tokio::test]
-async fn a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left() {
-    let redis = Redis::start().await;
-    let windows =
-        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
-    for limit in [
-        "requests_per_unit: 9, unit: hour".to_owned(),
-        "algorithm: gcra, requests_per_unit: 9, unit: hour".to_owned(),
-        "algorithm: sliding_window, requests_per_unit: 9, unit: hour".to_owned(),
-        "algorithm: sliding_log, requests_per_unit: 9, unit: hour".to_owned(),
-        format!("algorithm: sliding_window, {windows}"),
-        format!("algorithm: sliding_log, {windows}"),
-    ] {
-        let sides = sides(&redis, &[("user", &limit)]).await;
-        sides.clear().await;
-        decide(&sides, START, vec![of(&[("user", "x")], 1)]).await;
-        let refund = Amendment::Refund(1);
-        for (at, amendment) in [(START, refund), (START - 50, Amendment::Reset)] {
-            sides.amend(at, "user=x", amendment).await.unwrap().unwrap();
-        }
-        for at in [START - 60, START - 40, START, START + SECOND] {
-            decide(&sides, at, vec![of(&[("user", "x")], 1)]).await;
-            sides.amend(at, "user=x", Amendment::Look).await.unwrap().unwrap();
-        }
     }
 }
 

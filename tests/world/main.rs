@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tollgate_testkit::release::release;
-use tollgate_testkit::traces::simulated::{CASES, broken_by, run_seed};
+use tollgate_testkit::traces::simulated::{broken_by, number_of_cases, run_seed};
 use tollgate_testkit::world;
 
 use world::checker::check;
@@ -101,12 +101,13 @@ fn no_seed_breaks_a_promise_in_a_debug_build() {
 fn memory_and_simulated_servers_decide_random_traces_alike() {
     tollgate::descriptor::fix_hashes();
     if std::env::var_os("TOLLGATE_GOLDEN").is_some_and(|value| value == "write") {
-        let trails: String = (0..CASES).map(|seed| run_seed(seed).trail + "\n").collect();
+        let trails: String =
+            (0..number_of_cases()).map(|seed| run_seed(seed).trail + "\n").collect();
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kit/src/traces/trails.txt");
         std::fs::write(file, trails).unwrap();
         return;
     }
-    let broken = (0..CASES).map(|seed| (seed, broken_by(seed)));
+    let broken = (0..number_of_cases()).map(|seed| (seed, broken_by(seed)));
     let broken: Vec<_> = broken.filter(|(_, broken)| !broken.is_empty()).collect();
     assert!(broken.is_empty(), "{broken:#?}");
 }

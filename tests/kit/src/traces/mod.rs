@@ -5,11 +5,13 @@
 //! | `sides`, `calls` | memory, and the stores that are compared with it |
 //! | `rules` | random rules, with limits of every kind |
 //! | `cases`, `hold_cases` | random policies and traces |
+//! | `directed` | traces made by hand |
 //! | `simulated` | cases with simulated servers, in one thread |
 //! | `network`, `disturbed`, `lifetimes` | these servers, their faults, lifetimes of their keys |
 
 pub mod calls;
 pub mod cases;
+pub mod directed;
 mod disturbed;
 pub mod hold_cases;
 mod lifetimes;
@@ -85,6 +87,9 @@ pub enum TraceOperation {
     Decide(RateLimitRequest),
     /// Requests at once, each for one counter.
     Together(Vec<RateLimitRequest>),
+    /// Requests at once, of which one may meet charges of another that are taken back: their
+    /// answers are not compared.
+    Overlapping(Vec<RateLimitRequest>),
     /// A call for the holds of an ID at some counters.
     Hold(RateLimitRequest, TracedHoldCall),
     /// A request, first without taking its hits, then with.
@@ -173,6 +178,10 @@ async fn perform(
             sides.decide(now, message).await.map(|answer| drop(answer.ok()))
         }
         TraceOperation::Together(messages) => sides.decide_together(now, messages).await,
+        TraceOperation::Overlapping(messages) => {
+            sides.decide_overlapping(now, messages).await;
+            Ok(())
+        }
         TraceOperation::Hold(message, call) => {
             sides.hold(now, message, call).await.map(|answer| drop(answer.ok()))
         }

@@ -124,12 +124,22 @@ impl Sides {
         at: u64,
         messages: &[RateLimitRequest],
     ) -> Result<(), String> {
+        let answers = self.decide_overlapping(at, messages).await;
+        self.common(answers, format_args!("at {at}, at once: {messages:#?}")).map(drop)
+    }
+
+    /// Decides requests on all sides that are made at once. Returns the answers of each side.
+    pub async fn decide_overlapping(
+        &self,
+        at: u64,
+        messages: &[RateLimitRequest],
+    ) -> Vec<Vec<SideAnswer>> {
         self.clock.set(Timestamp::from_micros(at));
         let mut answers = Vec::new();
         for (_, limiter) in &self.limiters {
             answers.push(join_all(messages.iter().map(|message| decide(limiter, message))).await);
         }
-        self.common(answers, format_args!("at {at}, at once: {messages:#?}")).map(drop)
+        answers
     }
 
     /// Makes a call for holds on all sides. Returns the common answer, or an error with all of

@@ -8,6 +8,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tollgate::store::clock::ManualClock;
 use tollgate::store::redis::Time;
 
+use super::directed::DIRECTED;
 use super::disturbed::disturb;
 use super::lifetimes::Lifetimes;
 use super::network::CalmNetwork;
@@ -15,8 +16,8 @@ use super::sides::Sides;
 use super::{StepWatch, TraceCase, TraceOperation, cases, hold_cases, run_with};
 use crate::world::server::fleet::Arrangement;
 
-/// Number of cases in which nearly every line of the scripts runs.
-pub const CASES: u64 = 32;
+/// Number of random cases, in which nearly every line of the scripts runs.
+const RANDOM: u64 = 32;
 /// The cause if only replies or items are others than those that were recorded.
 pub const UNLIKE_RECORDED: &str = "replies or items are not those that were recorded";
 /// The trail of each seed.
@@ -66,11 +67,25 @@ pub fn broken_by(seed: u64) -> Vec<String> {
     difference.or_else(|| is_unlike.then(|| UNLIKE_RECORDED.to_owned())).into_iter().collect()
 }
 
+/// Returns the number of cases: random ones, and [`DIRECTED`] ones after them.
+#[must_use]
+pub fn number_of_cases() -> u64 {
+    RANDOM + DIRECTED.len() as u64
+}
+
 /// Runs the case of a seed.
 pub fn run_seed(seed: u64) -> EndOfCase {
+    if let Some(directed) = seed.checked_sub(RANDOM) {
+        let case = &DIRECTED[usize::try_from(directed).unwrap()];
+        let [given, own] = [true, false].map(|has_given_time| run_case(case, has_given_time));
+        return EndOfCase {
+            difference: given.difference.or(own.difference),
+            trail: given.trail + &own.trail,
+        };
+    }
     // The kinds take turns, and so do the clocks.
     let has_given_time = (seed / KINDS).is_multiple_of(2);
-    run_case(&case_of(seed), has_given_time)
+    run_case(&random_case(seed), has_given_time)
 }
 
 /// Runs a case, with the instants of the trace or with the clocks of the servers, which then never
@@ -99,9 +114,9 @@ pub fn run_case(case: &TraceCase, has_given_time: bool) -> EndOfCase {
     })
 }
 
-/// Returns the case of a seed: kinds of cases take turns, and the last one, which takes longest,
-/// with another.
-pub fn case_of(seed: u64) -> TraceCase {
+/// Returns the random case of a seed: kinds of cases take turns, and the last one, which takes
+/// longest, with another.
+fn random_case(seed: u64) -> TraceCase {
     let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
         || cases::decided().boxed(),
         || hold_cases::in_one_slot().boxed(),
