@@ -2,7 +2,8 @@
 //!
 //! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
 //! return by a cancel. A cost above them is charged by the commit. A permit ends with its TTL,
-//! which an extension begins anew, at the latest. A repeated reserve charges nothing. Hits that
+//! which an extension begins anew, at the latest. A repeated reserve charges nothing, and an end of
+//! a hold that has ended changes nothing. Hits that
 //! were charged before another limit denied the request are taken back.
 
 use std::collections::BTreeMap;
@@ -208,7 +209,7 @@ pub(crate) fn charges_of<'a>(
             CallAction::Repeat { hold } | CallAction::Extend { hold } => {
                 keeping.entry(hold).or_default().push(call);
             }
-            CallAction::Charge | CallAction::Reserve { .. } => {}
+            CallAction::Charge | CallAction::Reserve { .. } | CallAction::EndAgain { .. } => {}
         }
     }
     let charging = calls.iter().filter(|call| call.action.is_charge());

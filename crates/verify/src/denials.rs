@@ -79,7 +79,9 @@ pub(crate) fn unexplained<'a>(
         let denied = match (denial.call.action, denial.call.hits) {
             (CallAction::Repeat { .. }, _) => "repeated reserve denied".to_owned(),
             (CallAction::Extend { .. }, _) => "extension of a hold denied".to_owned(),
-            (CallAction::End { .. }, _) => "end of a hold denied".to_owned(),
+            (CallAction::End { .. } | CallAction::EndAgain { .. }, _) => {
+                "end of a hold denied".to_owned()
+            }
             (_, 0) => "peek denied".to_owned(),
             (_, hits) => format!("{} denied", counted(hits, "hit")),
         };

@@ -53,6 +53,13 @@ pub enum CallAction {
         /// The way in which it ends.
         by: HoldEnd,
     },
+    /// Ends a hold that has ended, which changes nothing.
+    EndAgain {
+        /// Number of the hold.
+        hold: usize,
+        /// The way in which it would end.
+        by: HoldEnd,
+    },
 }
 
 /// The way in which a hold ends.
@@ -117,9 +124,15 @@ impl CallAction {
             Self::Reserve { hold }
             | Self::Repeat { hold }
             | Self::Extend { hold }
-            | Self::End { hold, .. } => Some(hold),
+            | Self::End { hold, .. }
+            | Self::EndAgain { hold, .. } => Some(hold),
             Self::Charge => None,
         }
+    }
+
+    /// Returns `true` if the request changes nothing, unless its hold has ended by itself.
+    pub(crate) fn is_again(self) -> bool {
+        matches!(self, Self::Repeat { .. } | Self::EndAgain { .. })
     }
 
     /// Returns `true` if the request charges its hits, and may be denied: it is not about a hold
@@ -127,7 +140,10 @@ impl CallAction {
     pub fn is_charge(self) -> bool {
         match self {
             Self::Charge | Self::Reserve { .. } => true,
-            Self::Repeat { .. } | Self::Extend { .. } | Self::End { .. } => false,
+            Self::Repeat { .. }
+            | Self::Extend { .. }
+            | Self::End { .. }
+            | Self::EndAgain { .. } => false,
         }
     }
 }

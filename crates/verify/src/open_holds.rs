@@ -1,4 +1,4 @@
-//! Holds that a run can keep or end.
+//! Holds that a run can keep, or end once or twice.
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
@@ -6,11 +6,11 @@ use rand::rngs::StdRng;
 /// Most holds of a rule that are ended later; others end by themselves.
 const MAX_OPEN: usize = 64;
 
-/// Holds of a rule that were admitted and have not ended.
+/// Holds of a rule that the store remembers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HoldsToEnd(Vec<HoldToEnd>);
 
-/// A hold that was admitted and has not ended.
+/// A hold that was admitted and has not ended, or only by a call.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldToEnd {
     /// Its number.
@@ -25,6 +25,8 @@ pub(crate) struct HoldToEnd {
     pub(crate) ttl: u64,
     /// `true` if the store has recorded it: another reserve charges nothing then.
     pub(crate) is_recorded: bool,
+    /// `true` if a call has ended it: another one changes nothing then.
+    pub(crate) has_ended: bool,
 }
 
 impl HoldToEnd {

@@ -53,13 +53,15 @@ impl VerifyRun {
             return None;
         }
         let open = self.open.get_mut(rule)?.take(begin, &mut self.random)?;
-        let HoldToEnd { hold, hits, .. } = open;
-        let end = |by| CallAction::End { hold, by };
+        let HoldToEnd { hold, hits, has_ended, .. } = open;
+        let end = |by| {
+            if has_ended { CallAction::EndAgain { hold, by } } else { CallAction::End { hold, by } }
+        };
         let (action, hits) = match self.random.random_range(0..6) {
             0 => (end(HoldEnd::Cancel), 0),
             1 => (end(HoldEnd::Settle), 0),
-            2 => (CallAction::Extend { hold }, hits),
-            3 if open.is_recorded => (CallAction::Repeat { hold }, hits),
+            2 if !has_ended => (CallAction::Extend { hold }, hits),
+            3 if !has_ended && open.is_recorded => (CallAction::Repeat { hold }, hits),
             _ => (end(HoldEnd::Commit), self.cost(&open)),
         };
         let counters = open.counters.clone();
@@ -138,9 +140,9 @@ impl VerifyRun {
         let end = self.now();
         self.requests += 1;
         let was_open = sent.kept.as_ref().is_none_or(|hold| hold.was_open(end));
-        // A repeated reserve may be charged once its hold has ended.
-        let may_charge = matches!(sent.action, CallAction::Repeat { .. })
-            && !(was_open && matches!(answer, SentAnswer::Decided(_)));
+        // A repeated reserve or commit may be charged once the store has forgotten the hold.
+        let is_known = was_open && matches!(answer, SentAnswer::Decided(_));
+        let may_charge = sent.action.is_again() && !is_known;
         if may_charge {
             self.holds += 1;
         }
@@ -164,15 +166,22 @@ impl VerifyRun {
             && let SentAnswer::Decided(decision) = answer
             && !decision.is_denied
             && !self.random.random_ratio(1, 16)
-            && let Some(hold) = self.hold_after(sent, decision)
+            && let Some(hold) = self.hold_after(sent, decision, end)
             && let Some(open) = self.open.get_mut(sent.rule)
         {
             open.add(hold);
         }
     }
 
-    /// Returns the hold that is open after an admitted request.
-    fn hold_after(&self, sent: &SentRequest, decision: &ServiceDecision) -> Option<HoldToEnd> {
+    /// Returns the hold that is open, or that the store remembers as ended, after a request that
+    /// was answered at a time.
+    fn hold_after(
+        &self,
+        sent: &SentRequest,
+        decision: &ServiceDecision,
+        now: u64,
+    ) -> Option<HoldToEnd> {
+        let is_recorded = decision.descriptors.iter().all(|one| one.status.is_some());
         match (sent.action, &sent.kept) {
             (CallAction::Reserve { hold }, _) => {
                 let models = sent.counters.iter().filter_map(|counter| self.rule_of(*counter));
@@ -183,14 +192,19 @@ impl VerifyRun {
                     hits: sent.hits,
                     begin: sent.begin,
                     ttl: ttl.unwrap_or_default(),
-                    is_recorded: decision.descriptors.iter().all(|one| one.status.is_some()),
+                    is_recorded,
+                    has_ended: false,
                 })
             }
             (CallAction::Extend { .. }, Some(kept)) => {
                 Some(HoldToEnd { begin: sent.begin, ..kept.clone() })
             }
             (CallAction::Repeat { .. }, kept) => kept.clone(),
-            (CallAction::Charge | CallAction::Extend { .. } | CallAction::End { .. }, _) => None,
+            (CallAction::End { .. }, Some(kept)) if is_recorded && kept.was_open(now) => {
+                Some(HoldToEnd { has_ended: true, ..kept.clone() })
+            }
+            (CallAction::Charge | CallAction::Extend { .. }, _)
+            | (CallAction::End { .. } | CallAction::EndAgain { .. }, _) => None,
         }
     }
 }
@@ -229,7 +243,9 @@ impl SentAnswer {
                 CallAction::Repeat { .. } | CallAction::Extend { .. } => {
                     ObservedAnswer::Kept { remaining, reset }
                 }
-                CallAction::End { .. } => ObservedAnswer::Ended { remaining, reset },
+                CallAction::End { .. } | CallAction::EndAgain { .. } => {
+                    ObservedAnswer::Ended { remaining, reset }
+                }
             }
         }
     }

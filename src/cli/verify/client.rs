@@ -25,8 +25,14 @@ impl VerifiedService for RateLimitClient {
     ) -> Result<ServiceDecision, ClientError> {
         let VerifyRequest { domain, mut descriptors, action, hits, hold: id } = request;
         let hits_addend = (action == CallAction::Charge).then_some(hits);
-        let is_settle = matches!(action, CallAction::End { by: HoldEnd::Settle, .. });
-        if is_settle {
+        let end = match action {
+            CallAction::End { by, .. } | CallAction::EndAgain { by, .. } => Some(by),
+            CallAction::Charge
+            | CallAction::Reserve { .. }
+            | CallAction::Repeat { .. }
+            | CallAction::Extend { .. } => None,
+        };
+        if end == Some(HoldEnd::Settle) {
             for entries in &mut descriptors {
                 entries.push((SETTLE.to_owned(), id.clone()));
             }
@@ -36,7 +42,9 @@ impl VerifiedService for RateLimitClient {
         // The hits of a run are few.
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         let message = match action {
-            CallAction::Charge | CallAction::End { by: HoldEnd::Settle, .. } => {
+            CallAction::Charge
+            | CallAction::End { by: HoldEnd::Settle, .. }
+            | CallAction::EndAgain { by: HoldEnd::Settle, .. } => {
                 let request = RateLimitRequest { domain, descriptors, hits_addend: 0 };
                 let response = self.should_rate_limit_within(request, deadline).await?;
                 return Ok((&response).into());
@@ -47,10 +55,12 @@ impl VerifiedService for RateLimitClient {
             CallAction::Extend { .. } => {
                 HoldMessage::Extend(ExtendRequest { domain, descriptors, id, ttl: None })
             }
-            CallAction::End { by: HoldEnd::Commit, .. } => {
+            CallAction::End { by: HoldEnd::Commit, .. }
+            | CallAction::EndAgain { by: HoldEnd::Commit, .. } => {
                 HoldMessage::Commit(CommitRequest { domain, descriptors, id, hits })
             }
-            CallAction::End { by: HoldEnd::Cancel, .. } => {
+            CallAction::End { by: HoldEnd::Cancel, .. }
+            | CallAction::EndAgain { by: HoldEnd::Cancel, .. } => {
                 HoldMessage::Cancel(CancelRequest { domain, descriptors, id })
             }
         };

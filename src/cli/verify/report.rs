@@ -308,15 +308,22 @@ pub(super) fn call_json(run: &VerifyRun, targets: &[String], call: &ObservedCall
     })
 }
 
+fn end_text(by: HoldEnd) -> &'static str {
+    match by {
+        HoldEnd::Commit => "commit",
+        HoldEnd::Cancel => "cancel",
+        HoldEnd::Settle => "settle",
+    }
+}
+
 fn action_text(action: CallAction) -> String {
     match action {
         CallAction::Charge => "charge".to_owned(),
         CallAction::Reserve { hold } => format!("reserve {hold}"),
         CallAction::Repeat { hold } => format!("reserve {hold} again"),
         CallAction::Extend { hold } => format!("extend {hold}"),
-        CallAction::End { hold, by: HoldEnd::Commit } => format!("commit {hold}"),
-        CallAction::End { hold, by: HoldEnd::Cancel } => format!("cancel {hold}"),
-        CallAction::End { hold, by: HoldEnd::Settle } => format!("settle {hold}"),
+        CallAction::End { hold, by } => format!("{} {hold}", end_text(by)),
+        CallAction::EndAgain { hold, by } => format!("{} {hold} again", end_text(by)),
     }
 }
 

@@ -56,6 +56,11 @@ fn repeat(hold: usize, begin: u64, hits: u64, remaining: u64) -> ObservedCall {
     ObservedCall { action: CallAction::Repeat { hold }, hits, ..extend(hold, begin, remaining) }
 }
 
+fn end_again(hold: usize, begin: u64, hits: u64, remaining: u64) -> ObservedCall {
+    let action = CallAction::EndAgain { hold, by: HoldEnd::Commit };
+    ObservedCall { action, ..end(hold, HoldEnd::Commit, begin, hits, remaining) }
+}
+
 fn found(model: &CounterModel, calls: &[ObservedCall]) -> Vec<CheckedProperty> {
     check(model, calls, 0).into_iter().map(|found| found.property).collect()
 }
@@ -215,6 +220,23 @@ fn a_repeated_reserve_charges_nothing() {
     let both = [reserved(1, 20, 2, 0), repeat(1, TTL / 2, 2, 0)];
     for after in [reserve(2, TTL + 100, 2), denied(TTL + 100)] {
         assert_eq!(found(&model, &[&both[..], &[after]].concat()), []);
+    }
+}
+
+#[test]
+fn an_end_of_a_hold_that_has_ended_changes_nothing() {
+    for model in models(10) {
+        for by in [HoldEnd::Commit, HoldEnd::Cancel] {
+            let first = [reserved(1, 20, 4, 6), end(1, by, 40, 0, 10)];
+            let again = |remaining| [&first[..], &[end_again(1, 60, 3, remaining)]].concat();
+            assert_eq!(found(&model, &again(10)), [], "{model:?}");
+            let remaining = [CheckedProperty::RemainingAccurate];
+            assert_eq!(found(&model, &again(7)), remaining, "{model:?}");
+            let then = |call: ObservedCall| [&again(10)[..], &[call]].concat();
+            assert_eq!(found(&model, &then(reserved(2, 80, 10, 0))), [], "{model:?}");
+            let denied = found(&model, &then(ObservedCall { hits: 10, ..denied(80) }));
+            assert_eq!(denied, [CheckedProperty::NoUnjustifiedDenial], "{model:?}");
+        }
     }
 }
 

@@ -58,6 +58,8 @@ pub(super) enum Fault {
     ExtendsNothing,
     /// One repeated reserve in ten is charged.
     ChargesRepeats,
+    /// A commit of a hold that has ended charges its cost.
+    CommitsAgain,
     /// A commit charges no more than its hold has.
     ForgivesOverruns,
     /// Limits with room charge requests that another limit denies.
@@ -153,7 +155,7 @@ impl SimulatedService {
                 (Hits::Charge(as_u32(request.hits)), Some(HoldAction::ReserveOnce))
             }
             CallAction::Extend { .. } => (Hits::Refund(0), Some(HoldAction::Extend)),
-            CallAction::End { by, .. } => {
+            CallAction::End { by, .. } | CallAction::EndAgain { by, .. } => {
                 let action = match by {
                     HoldEnd::Commit if self.fault == Fault::ForgivesOverruns => {
                         let reserved = self.reserved.borrow()[&request.hold];
@@ -220,7 +222,8 @@ impl SimulatedService {
             Some(_) | None => 0,
         };
         let also = match (self.fault, action) {
-            (Fault::CommitsTwice, CallAction::End { by: HoldEnd::Commit, .. }) => {
+            (Fault::CommitsTwice, CallAction::End { by: HoldEnd::Commit, .. })
+            | (Fault::CommitsAgain, CallAction::EndAgain { by: HoldEnd::Commit, .. }) => {
                 Hits::Charge(cost)
             }
             (Fault::CancelsTooMuch, CallAction::End { by: HoldEnd::Cancel, .. }) => Hits::Refund(1),
