@@ -55,9 +55,15 @@ async fn each_load_is_reported_once_with_its_differences() {
     assert!(refused["report"].as_str().unwrap().contains("policy.yaml:2"), "{refused}");
     assert_eq!(refused["version"], changed["version"], "what was in force stays");
 
+    let admin_url = format!("http://{}", service.admin);
+    let rejected = output(["reload", "--admin", &admin_url]);
+    assert_eq!(rejected.status.code(), Some(2));
+    let text = String::from_utf8(rejected.stderr).unwrap();
+    assert!(text.starts_with(&format!("error: --admin {admin_url}: 422:\nerror: ")), "{text}");
+    assert!(text.ends_with("the previous policies remain in force\n"), "{text}");
+
     // A manual reload loads the change before the file watcher does. The watcher then finds nothing
     // new, and detects the next change.
-    let admin_url = format!("http://{}", service.admin);
     let report = (7..100).find_map(|amount| {
         policies.write("policy.yaml", &daily("user", amount));
         let report = String::from_utf8(output(["reload", "--admin", &admin_url]).stdout).unwrap();

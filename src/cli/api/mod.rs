@@ -135,7 +135,9 @@ impl ServerArgs {
                 return Err(self.failed(format_args!("{status}: {}; {OTHER_PORT}", text.trim())));
             };
             let advice = if status == 401 { "; set the token with --token-file FILE" } else { "" };
-            return Err(self.failed(format_args!("{status}: {error}{advice}")));
+            // A report on policies has lines of its own.
+            let separator = if error.contains('\n') { '\n' } else { ' ' };
+            return Err(self.failed(format_args!("{status}:{separator}{error}{advice}")));
         }
         serde_json::from_slice(body).map_err(|error| {
             self.failed(format_args!("not a response of a tollgate admin port: {error}"))
