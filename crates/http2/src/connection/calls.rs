@@ -105,12 +105,10 @@ impl<S: Service> Connection<S> {
         let head = FrameHead::read(head);
         let is_whole =
             head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
-        let window = self.receive_window.min(WINDOW.into());
-        if !is_whole || head.length > max_body.min(MAX_PAYLOAD) || length(head.length) > window {
+        if !is_whole || head.length > max_body.min(MAX_PAYLOAD) {
             return None;
         }
         let data = rest.get(..head.length)?;
-        self.receive_window = self.receive_window.saturating_sub(length(data.len()));
         self.give_back(data.len());
         Some((data, HEAD.saturating_add(data.len())))
     }

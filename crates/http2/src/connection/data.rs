@@ -22,10 +22,6 @@ impl<S: Service> Connection<S> {
         }
         let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
         // Padding counts towards the windows (RFC 9113, 6.1), and is returned at once.
-        self.receive_window = self.receive_window.saturating_sub(length(payload.len()));
-        if self.receive_window < 0 {
-            return Err(Reason::FLOW_CONTROL_ERROR.into());
-        }
         let Some(stream) = self.streams.get_mut(&id) else {
             self.give_back(payload.len());
             return if self.forgotten.contains(id) {

@@ -101,9 +101,7 @@ pub(super) struct Connection<S: Service> {
     peer: PeerSettings,
     /// Bytes that this side may send on all streams together.
     send_window: i64,
-    /// Bytes that the client may send on all streams together.
-    receive_window: i64,
-    /// Bytes received and not yet returned to the client's window.
+    /// Bytes received and not yet returned to the client's window, less than half of it.
     unacknowledged: usize,
     /// Calls of `Route::Stream` begun by the latest bytes.
     begun: usize,
@@ -226,7 +224,6 @@ impl<S: Service> Connection<S> {
             goaway_stream: frame::MAX_STREAM,
             peer: PeerSettings { initial_window: DEFAULT_WINDOW.into() },
             send_window: DEFAULT_WINDOW.into(),
-            receive_window: WINDOW.into(),
             unacknowledged: 0,
             begun: 0,
             work: 0,

@@ -339,7 +339,6 @@ impl<S: Service> Connection<S> {
         self.unacknowledged = self.unacknowledged.saturating_add(bytes);
         if let Some(increment) = worth_a_frame(self.unacknowledged) {
             frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
-            self.receive_window = self.receive_window.saturating_add(i64::from(increment));
             self.unacknowledged = 0;
         }
     }
@@ -375,3 +374,6 @@ fn worth_a_frame(bytes: usize) -> Option<u32> {
 }
 
 const _: () = assert!(DEFAULT_WINDOW < super::WINDOW);
+// DATA is returned to the window of the connection as it is handled, so that at least half of the
+// window is open before each frame. A frame fits there: no client can exceed that window.
+const _: () = assert!(MAX_PAYLOAD <= super::WINDOW.div_euclid(2) as usize);
