@@ -91,6 +91,17 @@ fn addresses_of_one_network_of_ipv6_count_together() {
 }
 
 #[test]
+fn an_address_with_too_many_connections_costs_no_other_one_its_own() {
+    let registry = registry(ConnectionBounds { per_address: Some(2), ..BOUNDS }, 100);
+    let [other, first, second] = [1, 2, 2].map(|last| registry.register(address(last)).unwrap());
+    for (number, one) in [&other, &first, &second].into_iter().enumerate() {
+        one.usage().record(load(false, 1, 0), at(&registry, 100 * (number as u64 + 1)));
+    }
+    let third = registry.register(address(2)).unwrap();
+    assert_eq!([&other, &first, &second, &third].map(is_evicted), [false, true, false, false]);
+}
+
+#[test]
 fn a_connection_with_calls_does_not_give_way() {
     let registry = registry(ConnectionBounds { total: 1, ..BOUNDS }, 100);
     let only = registry.register(None).unwrap();
@@ -247,4 +258,11 @@ async fn connections_go_when_the_budget_is_exceeded_and_again_after_a_pause() {
         assert_eq!(open.iter().filter(|one| is_evicted(one)).count(), expected, "{pause:?}");
     }
     relief.abort();
+}
+
+#[test]
+fn a_registration_is_shown_without_its_registry() {
+    let registration = registry(BOUNDS, 100).register(address(1)).unwrap();
+    let shown = format!("{registration:?}");
+    assert!(shown.starts_with("Registration(ConnectionState {"), "{shown}");
 }

@@ -119,6 +119,11 @@ fn poll(connection: &mut Connection<Paced>, now: Instant) {
 }
 
 #[test]
+fn a_service_has_no_work_unless_it_names_some() {
+    assert_eq!(Paced::default().take_work(), 0);
+}
+
+#[test]
 fn a_piece_is_followed_by_a_ping_whose_acknowledgement_reaches_the_service() {
     let (mut connection, service, now) = opened();
     service.push(b"abc");
@@ -163,6 +168,20 @@ fn the_room_is_that_of_the_windows_while_the_socket_accepts_bytes() {
     service.push(b"x");
     poll(&mut connection, now);
     assert_eq!(service.0.lock().room_before, [10, 7, 0]);
+}
+
+#[test]
+fn a_change_of_windows_is_acknowledged_before_pieces_that_did_not_wait_for_one() {
+    let (mut connection, service, now) = opened();
+    service.push(b"abc");
+    let mut settings = Vec::new();
+    write(&mut settings, kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 20]);
+    connection.receive(&settings, now);
+    let mut acknowledgement = Vec::new();
+    write(&mut acknowledgement, kind::SETTINGS, flag::ACK, 0, &[]);
+    assert_eq!(connection.out(), acknowledgement);
+    poll(&mut connection, now);
+    assert_eq!(service.0.lock().room_before, [20]);
 }
 
 #[test]

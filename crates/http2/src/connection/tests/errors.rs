@@ -187,6 +187,12 @@ fn a_body_has_the_length_that_was_announced() {
         peer.bytes(&bytes);
         assert_eq!(peer.sent(), expected, "{pieces:?}");
     }
+    // What is too much is an error before the body ends.
+    let mut peer = TestPeer::new();
+    let mut bytes = peer.list(1, &fields, false);
+    write(&mut bytes, kind::DATA, 0, 1, b"abcd");
+    peer.bytes(&bytes);
+    assert_eq!(peer.sent(), [SentFrame::Reset(1, code(Reason::PROTOCOL_ERROR))]);
 }
 
 #[test]

@@ -103,6 +103,17 @@ fn path_is_number(of: u8) -> bool {
 }
 
 #[test]
+fn answers_have_no_more_of_a_table_than_the_client_allows() {
+    let mut peer = TestPeer::new();
+    peer.frame(kind::SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]);
+    peer.sent();
+    peer.call(1, "/echo", b"");
+    // The block begins with a size update to 0.
+    assert_eq!(peer.connection.out()[HEAD], 0x20);
+    assert_eq!(peer.sent(), echo(1, b""));
+}
+
+#[test]
 fn a_header_block_in_pieces_is_read_as_one() {
     let mut peer = TestPeer::new();
     let whole = peer.headers(1, "/echo", true);

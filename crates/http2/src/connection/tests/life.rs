@@ -96,6 +96,30 @@ fn a_shutdown_answers_calls_sent_before_goaway_arrived_and_no_later_ones() {
 }
 
 #[test]
+fn only_the_ping_after_goaway_and_only_in_a_shutdown_ends_it() {
+    let mut peer = TestPeer::new();
+    peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+    assert_eq!(peer.sent(), []);
+    peer.connection.shut_down(None, peer.now);
+    peer.sent();
+    peer.frame(kind::PING, flag::ACK, 0, b"tollgate");
+    assert_eq!(peer.sent(), []);
+    peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
+    assert_eq!(peer.sent(), [SentFrame::GoAway(0, 0)]);
+}
+
+#[test]
+fn a_socket_that_accepts_nothing_is_no_sign_of_the_client() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/echo", b"");
+    peer.now += LIMITS.keepalive_interval / 2;
+    peer.connection.on_written(0, peer.now);
+    let pending = peer.connection.out().len();
+    peer.pass(LIMITS.keepalive_interval / 2);
+    assert_eq!(peer.connection.out().len(), pending + HEAD + 8, "a PING");
+}
+
+#[test]
 fn a_client_that_acknowledges_no_goaway_is_gone() {
     let mut peer = TestPeer::new();
     peer.call(1, "/wait", b"");

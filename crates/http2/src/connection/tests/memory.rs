@@ -1,6 +1,6 @@
 //! Memory that clients can make a connection hold: each kind is charged or bounded.
 
-use super::super::ConnectionEnd;
+use super::super::{ConnectionEnd, MAX_UNSENT};
 use super::*;
 use crate::stream::STREAM_COST;
 
@@ -34,6 +34,40 @@ fn a_stream_has_one_deadline_at_a_time() {
     for number in 0..2_000 {
         peer.frame(kind::WINDOW_UPDATE, 0, 1 + number % 2 * 2, &[0, 0, 0, 1]);
         peer.connection.check();
+    }
+}
+
+#[test]
+fn deadlines_of_closed_streams_are_removed_when_there_are_64() {
+    let mut peer = TestPeer::new();
+    let lengths = (0..66).map(|number| {
+        let headers = peer.headers(1 + 2 * number, "/echo", false);
+        peer.bytes(&headers);
+        peer.frame(kind::RST_STREAM, 0, 1 + 2 * number, &[0, 0, 0, 8]);
+        peer.connection.timers.deadlines()
+    });
+    assert!(lengths.eq((1..=64).chain([1, 2])));
+    let at = peer.now + LIMITS.message_timeout;
+    let is_scheduled = |stream| peer.connection.timers.is_scheduled(at, stream);
+    assert_eq!([127, 129, 131].map(is_scheduled), [false, true, true]);
+}
+
+#[test]
+fn a_whole_call_that_is_refused_for_its_memory_is_not_reset() {
+    for length in [0, 9, 10] {
+        let mut peer = TestPeer::new();
+        while peer.connection.account.charge(1).is_ok() {}
+        peer.call(1, "/small", &vec![0; length]);
+        assert_eq!(peer.sent(), [refusal(1, Refusal::BudgetExceeded)], "{length}");
+    }
+}
+
+#[test]
+fn nothing_is_read_while_as_much_output_is_pending_as_may_be() {
+    let mut peer = TestPeer::new();
+    for (bytes, wants_bytes) in [(MAX_UNSENT - 1, true), (MAX_UNSENT, false)] {
+        peer.connection.out.resize(bytes, 0);
+        assert_eq!(peer.connection.wants_bytes(), wants_bytes, "{bytes}");
     }
 }
 
