@@ -326,10 +326,9 @@ impl<'a> LockedRequest<'a, '_> {
                 (None, Some(expires)) => shard.insert(self.budget, &check.key, state, expires),
                 (None, None) => {}
             }
-            if counter.reserved > 0 || counter.held != used {
-                let held = counter.held + counter.reserved;
-                let domain = check.key.domain();
-                shard.settle(self.budget, domain, held, used);
+            let held = counter.held + counter.reserved;
+            if held != used {
+                shard.settle(self.budget, check.key.domain(), held, used);
             }
             if *written && counter.entry.is_none() {
                 shard.sweep_a_little(self.budget, self.now);

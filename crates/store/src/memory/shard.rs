@@ -7,6 +7,8 @@
 //! number of counters.
 #![allow(clippy::arithmetic_side_effects, reason = "numbers and bytes of counters in memory")]
 
+mod index;
+
 use std::sync::Arc;
 
 use hashbrown::HashTable;
@@ -14,6 +16,7 @@ use tollgate_core::algorithm::State;
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::descriptor::{CounterKey, hash_of};
 
+use self::index::IndexEntry;
 use super::budget::{MemoryAccount, MemoryBudget};
 
 /// Entries per page: fills 8 KiB, which the allocator serves with little waste.
@@ -48,14 +51,6 @@ pub(super) struct Shard {
     accounts: Vec<Arc<MemoryAccount>>,
     /// Indexes of the accounts, by the hash of the domain.
     numbers: HashTable<u32>,
-}
-
-/// An element of the table: the number of an entry of the pages, and the bits of its key's hash
-/// that the table uses.
-#[derive(Clone, Copy)]
-struct IndexEntry {
-    number: u32,
-    hash: u32,
 }
 
 enum CounterEntry {
@@ -149,8 +144,10 @@ impl Shard {
     ) -> bool {
         let number = self.number(budget, domain);
         let Some(account) = self.account(number) else { return false };
-        budget.take(&account, bytes)
-            || (self.sweep(budget, SWEEP_WHEN_FULL, now) > 0 && budget.take(&account, bytes))
+        budget.take(&account, bytes) || {
+            self.sweep(budget, SWEEP_WHEN_FULL, now);
+            budget.take(&account, bytes)
+        }
     }
 
     /// Corrects a reservation to the actual usage.
@@ -188,26 +185,10 @@ impl Shard {
         }
         let hash = IndexEntry::hash_bits(key.hash());
         let entry = IndexEntry { number, hash };
-        self.make_room_in_table();
+        index::make_room(&mut self.table);
         self.table.insert_unique(IndexEntry::table_hash(hash), entry, |entry| {
             IndexEntry::table_hash(entry.hash)
         });
-    }
-
-    /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
-    /// it would double, and with counters that come and go stay less than half full.
-    fn make_room_in_table(&mut self) {
-        let len = self.table.len();
-        let max = seven_eighths(self.table.num_buckets());
-        if self.table.capacity() == len && len < seven_eighths(max) {
-            let mut rebuilt = HashTable::with_capacity(max);
-            for entry in self.table.drain() {
-                rebuilt.insert_unique(IndexEntry::table_hash(entry.hash), entry, |entry| {
-                    IndexEntry::table_hash(entry.hash)
-                });
-            }
-            self.table = rebuilt;
-        }
     }
 
     /// Removes expired counters from the next `count` entries and returns their number.
@@ -361,25 +342,6 @@ impl Shard {
             CounterEntry::Free { .. } => None,
         }
     }
-}
-
-impl IndexEntry {
-    /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
-    /// tags on machines of 64 bits, and the low three, enough buckets for any shard.
-    fn hash_bits(hash: u64) -> u32 {
-        let [tag, .., high, middle, low] = hash.to_be_bytes();
-        u32::from_be_bytes([tag, high, middle, low])
-    }
-
-    /// Returns the hash that the table uses, from the bits that are kept.
-    fn table_hash(bits: u32) -> u64 {
-        let [tag, high, middle, low] = bits.to_be_bytes();
-        u64::from_be_bytes([tag, 0, 0, 0, 0, high, middle, low])
-    }
-}
-
-fn seven_eighths(count: usize) -> usize {
-    count * 7 / 8
 }
 
 /// Returns the bytes of a counter that count against the budget.
