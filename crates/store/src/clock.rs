@@ -56,3 +56,16 @@ impl<C: Clock> Clock for std::sync::Arc<C> {
         C::now(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_has_the_time_since_1970() {
+        let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
+        let before = now();
+        let at = SystemClock.now().as_micros();
+        assert!((before..=now()).contains(&at.into()));
+    }
+}

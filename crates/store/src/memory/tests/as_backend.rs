@@ -54,3 +54,38 @@ fn a_scan_of_an_empty_store_has_a_part_of_each_shard() {
     }
     assert_eq!(parts, SHARDS);
 }
+
+#[test]
+fn a_scan_has_no_empty_part_after_the_last_entry_of_a_shard() {
+    let bench = bench(1 << 20, 1 << 20);
+    let state = fixed(1, 60).unused();
+    let mut shard = bench.store.shards[0].lock();
+    // A part has 100 entries.
+    for name in (0..u32::MAX).map(u32::to_be_bytes) {
+        let key = CounterKey::of("d", &name);
+        shard.insert(&bench.store.budget, &key, state.clone(), Timestamp::EPOCH);
+        if shard.entries().is_multiple_of(100) {
+            break;
+        }
+    }
+    let parts = shard.entries() / 100;
+    drop(shard);
+    let mut at = None;
+    for _ in 0..parts {
+        at = bench.store.scan(at).next;
+    }
+    assert_eq!(at.unwrap().cursor, 1 << 32, "the first entry of the next shard");
+}
+
+#[test]
+fn a_counter_matters_to_the_end_of_its_window() {
+    let bench = bench(1 << 20, 1 << 20);
+    let limit = fixed(1, 60);
+    let mut keys = KeyBuffer::default();
+    let range = key(&mut keys, b"a");
+    let until = || bench.store.matters_until(&keys.key("d", &range), &limit);
+    assert_eq!(until(), None);
+    hit(&bench, "d", "a", &limit);
+    let end = (START / (60 * SECOND) + 1) * 60 * SECOND;
+    assert_eq!(until(), Some(Timestamp::from_micros(end)));
+}

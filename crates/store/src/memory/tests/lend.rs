@@ -93,3 +93,16 @@ fn a_return_of_a_loan_takes_hits_back_and_makes_no_counter_but_that_of_its_numbe
     let all = [("a", &limit, Hits::Peek(9))];
     assert_eq!(ask(&bench.store, "d", &all), [Some(true)]);
 }
+
+#[test]
+fn a_return_of_a_loan_needs_room_for_its_number_only() {
+    let limit = fixed(9, 60);
+    let check = crate::tests::check(b"a", &limit);
+    let unused = Receipt { at: Timestamp::from_micros(START), hits: 3, of_grant: false };
+    let returned = LoanReturn { unused, number: [7; 16], usable_for: Micros::from_secs(1) };
+    let roomy = bench(1 << 20, 1 << 20);
+    assert_eq!(roomy.store.return_now(&check, returned), Ok(Returned::Accepted));
+    let room = roomy.store.used_bytes();
+    let full = bench(room, room);
+    assert_eq!(full.store.return_now(&check, returned), Ok(Returned::Accepted));
+}

@@ -83,6 +83,22 @@ fn a_counter_that_never_expires_is_kept_at_the_last_instant_and_others_are_not()
     }
     let all = shard.entries();
     assert_eq!((shard.sweep(&budget, all, end), shard.len()), (1, 1));
+    assert_eq!(shard.hand(), 0, "after the last entry");
     assert_eq!(shard.sweep(&budget, all, end), 0);
     assert!(shard.find(&CounterKey::of("d", b"a")).is_some());
+}
+
+#[test]
+fn a_shard_has_one_account_of_a_domain_however_many_counters_it_has() {
+    let limit = fixed(1, 60);
+    let budget = MemoryBudget::new(1 << 20, 1 << 20);
+    let mut shard = Shard::default();
+    for domain in ["d", "e"] {
+        for name in [b"a", b"b", b"c"] {
+            let key = CounterKey::of(domain, name);
+            shard.insert(&budget, &key, limit.unused(), Timestamp::EPOCH);
+        }
+    }
+    // Those of the budget, of the shard, and this one.
+    assert_eq!(["d", "e"].map(|domain| Arc::strong_count(&budget.account(domain))), [3, 3]);
 }

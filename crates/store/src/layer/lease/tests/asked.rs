@@ -44,3 +44,20 @@ async fn a_block_that_does_not_fit_is_not_charged_whatever_the_mode() {
         assert_eq!((bench.blocks(), bench.left("a", &limit).await), (0, 2), "{charge:?}");
     }
 }
+
+#[tokio::test]
+async fn a_request_that_is_dropped_gives_its_hits_back_to_their_blocks() {
+    let bench = bench();
+    let limit = yearly(1_000, Charge::Admitted);
+    let lease = Some(Lease { hits: 100, ttl: LONG });
+    let checks = [Check { lease, ..crate::tests::check(b"a counter of some rule", &limit) }];
+    for _ in 0..8 {
+        bench.leases.decide(&checks, Prior::Open, within(STORE_TIMEOUT)).await;
+        tokio::task::yield_now().await;
+    }
+    let request = TakenOfBlocks::take(&bench.leases, &checks);
+    assert!(request.taken.iter().all(Option::is_some));
+    drop(request);
+    bench.leases.settled().await;
+    assert_eq!((bench.metrics.leases.used.get(), bench.metrics.leases.lost.get()), (0, 0));
+}
