@@ -92,3 +92,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_peek_of_no_hits_leaves_the_rate_of_the_counter_to_the_next_question() {
+    let of = |hits, period| {
+        let gcra = Gcra::new(window(hits, period), None, None).unwrap();
+        limit(Algorithm::Gcra(gcra), Charge::Always)
+    };
+    // Three hits of the first limit are just one period; converted to the rate of the other one and
+    // back, they would be more.
+    let [limit, other] = [of(3, 10_000), of(2, 3_000)];
+    let mut state = limit.unused();
+    limit.charge(&mut state, 1, at(0)).unwrap();
+    let recorded = Recorded { entries: &[], may_grow: true };
+    let question = |limit, hits| Question {
+        limit,
+        hits,
+        role: Role::Enforce,
+        counter: Some(0),
+        hold: None,
+        recorded,
+    };
+    let questions = [question(&other, Hits::Peek(0)), question(&limit, Hits::Charge(2))];
+    let judged = judge(&questions, &mut [state], Prior::Open, at(0));
+    assert!(judged.outcomes[1].unwrap().allowed);
+}
