@@ -2,7 +2,7 @@
 
 use super::super::{ConnectionEnd, MAX_UNSENT};
 use super::*;
-use crate::stream::STREAM_COST;
+use crate::stream::{STREAM_COST, Stream};
 
 /// Opens the windows of the connection and of all streams to their maximum.
 fn open_windows(peer: &mut TestPeer) {
@@ -158,6 +158,23 @@ fn memory_of_a_burst_is_released_while_a_stream_stays_open() {
     let kept = peer.connection.out.capacity() + peer.connection.fields.capacity();
     let known = peer.connection.known.as_ref().map_or(0, |known| known.block.capacity());
     assert!(kept + known <= 72 << 10, "{kept} {known}");
+}
+
+#[test]
+fn the_buffer_of_usual_answers_is_kept() {
+    let mut peer = TestPeer::new();
+    peer.call(1, "/big", b"10000");
+    peer.sent();
+    assert!(peer.connection.out.capacity() >= 10_000, "{}", peer.connection.out.capacity());
+}
+
+#[test]
+fn the_cost_of_a_stream_covers_its_state() {
+    let mut peer = TestPeer::new();
+    let headers = peer.headers(1, "/echo", false);
+    peer.bytes(&headers);
+    let state = size_of::<(u32, Stream<Echo>)>();
+    assert!(peer.connection.account.used() >= state, "{state} bytes");
 }
 
 #[test]
