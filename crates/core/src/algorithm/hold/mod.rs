@@ -156,8 +156,13 @@ impl HoldAction {
     /// a hold of the same ID and counter: a request ends one, unless each of its descriptors does.
     pub(super) fn is_once(self) -> bool {
         match self {
-            Self::Commit(_) | Self::Settle | Self::Extend | Self::Look => true,
-            Self::CommitEach(_) | Self::Cancel | Self::Reserve | Self::ReserveOnce => false,
+            Self::Commit(_) | Self::Settle => true,
+            Self::Reserve
+            | Self::ReserveOnce
+            | Self::CommitEach(_)
+            | Self::Cancel
+            | Self::Extend
+            | Self::Look => false,
         }
     }
 }

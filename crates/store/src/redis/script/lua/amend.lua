@@ -88,10 +88,8 @@ end
 -- Its instant differs from that of any earlier grant or reset, so that hits taken from another
 -- grant are not returned to it.
 local function grant(check)
-  local own, tallies, had, gone_at, granted_at, reset_at, reset_until = false, '', 0, 0, 0, 0, 0
-  if check.value then
-    own, tallies, had, gone_at, granted_at, reset_at, reset_until = with_data.split(check.value)
-  end
+  local own, tallies, had, gone_at, granted_at, reset_at, reset_until =
+    with_data.split(check.value or with_data.unused(check.algorithm, check.at))
   if check.hits == 0 and (had == 0 or check.instant >= gone_at) then
     return nil
   end
@@ -103,11 +101,10 @@ local function grant(check)
   if left == 0 or check.length == 0 then
     left, ends = 0, 0
   end
-  if not own and left == 0 then
+  if not check.value and left == 0 then
     return nil
   end
-  local value = with_data.joined(own or with_data.unused(check.algorithm, check.at), tallies, left, ends,
-    left > 0 and granted_at or 0, reset_at, reset_until)
+  local value = with_data.joined(own, tallies, left, ends, left > 0 and granted_at or 0, reset_at, reset_until)
   if check.has_hold then
     holds.extend(check.own, 0)
   end

@@ -101,7 +101,7 @@ beside = function()
         tallies = counted(sub(tallies, 1, least - 1) .. sub(tallies, after), '', of_charged, of_denied)
       end
       place, had_charged, had_denied = #tallies + 1, 0, 0
-      tallies = tallies .. pack('>I2c0I7I7', #entry, entry, 0, 0)
+      tallies = tallies .. pack('>I2c0', #entry, entry)
     end
     local hits = place + 2 + #entry
     return sub(tallies, 1, hits - 1)
@@ -140,7 +140,7 @@ beside = function()
 
   -- Returns a value without its tallies, which others may change.
   local function bare(value)
-    return value and #value > 0 and byte(value) % EXTENDED >= TALLIED and with_tallies(value, '') or value
+    return value and #value > 0 and byte(value) >= WITH_DATA and with_tallies(value, '') or value
   end
 
   -- Returns a value with another state.
@@ -162,7 +162,8 @@ beside = function()
       end
     end
     now = max(now, granted_at, reset_at)
-    local mode = left > 0 and writes < REFUND and 0 or writes
+    local may_be_granted = left > 0 and writes < REFUND
+    local mode = may_be_granted and 0 or writes
     if writes == TAKE_BACK and (of_grant or charged_at <= reset_at) then
       mode = 0
     end
@@ -172,7 +173,7 @@ beside = function()
       return after, instant, allowed
     end
     local wrote, from_grant = new and 8 or 0, false
-    if left > 0 and writes < REFUND then
+    if may_be_granted then
       if not allowed and instant < gone_at and hits <= left then
         -- Hits that do not fit the limit may be taken from a grant.
         from_grant = writes % 2 == 1
@@ -191,15 +192,15 @@ beside = function()
     if left > 0 and instant < gone_at then
       remaining = max(remaining, left)
     end
-    if wrote > 0 and instant >= gone_at then
+    local is_changed = wrote > 0
+    if is_changed and instant >= gone_at then
       left, gone_at, granted_at = 0, 0, 0
     end
-    if wrote > 0 and instant >= reset_until then
+    if is_changed and instant >= reset_until then
       reset_at, reset_until = 0, 0
     end
-    local is_changed = wrote > 0
-    if entries and (wrote > 0 or not allowed) then
-      tallies, is_changed = tallied(tallies, entries, wrote > 0 and hits or 0, allowed and 0 or hits), true
+    if entries and (is_changed or not allowed) then
+      tallies, is_changed = tallied(tallies, entries, is_changed and hits or 0, allowed and 0 or hits), true
     end
     if lives_until or not value then
       lives_until = max(lives_until or 0, gone_at, reset_until)

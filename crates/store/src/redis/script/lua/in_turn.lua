@@ -5,7 +5,7 @@
 -- is what holds.lua keeps of it, or a table with its value, the new value and the time until which
 -- it matters.
 local function in_turn(r, next_key, count_vote, is_admitted)
-  local CONCURRENCY, COMMIT, SETTLE, EXTEND, LOOK, RESERVE_ONCE = 6, 2, 3, 5, 6, 7
+  local CONCURRENCY, COMMIT, SETTLE, RESERVE_ONCE = 6, 2, 3, 7
   local NOTHING, COMMITTED, SETTLED, HELD, CONFLICT = 0, 4, 6, 9, 10
 
   -- Writes a check by the state of its counter. Returns true if it is allowed, nil if that is
@@ -61,7 +61,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         operation, _, _, id, parameters = unpack_from('>BI7BBc0', text, at)
       end
       -- These have no effect if the request has ended a hold of its ID before.
-      local is_once = operation == COMMIT or operation == SETTLE or operation == EXTEND or operation == LOOK
+      local is_once = operation == COMMIT or operation == SETTLE
       local end_of = is_once and key .. id
       -- With all its fields at once, since a table that grows costs more.
       local check = {
