@@ -10,8 +10,8 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use crate::support::policy::Policies;
-use crate::support::redis::Redis;
 use crate::support::redis::sentinels::Sentinels;
+use crate::support::redis::{Redis, Setup};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
@@ -74,6 +74,26 @@ async fn a_reset_frees_a_counter_that_was_written_while_the_clock_was_ahead() {
         let text = |state: &str| again[state]["at"].as_str().unwrap().to_owned();
         assert!(text("before") <= text("after"), "{limit}: {again}");
     }
+}
+
+/// The counter was written when the server's clock was as this process's. The process has not
+/// learnt yet that the server's is days behind now.
+#[tokio::test]
+async fn a_reset_reads_the_calendar_at_the_time_of_a_server_days_behind() {
+    const DAYS: i32 = 3;
+    let redis = Redis::start_as(Setup { clock_offset: -DAYS * 86_400, ..Setup::default() }).await;
+    let limit = "requests_per_unit: 2, unit: day, calendar: true, charge: admitted";
+    let policies = Policies::of(&policy(&[("user", limit)]));
+    let (_other, client) = serve(&policies, &redis.url(), &[]).await;
+    assert!(client.hit("user", "ann").await);
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    let ahead = last_write(&value) + u64::from(DAYS.unsigned_abs()) * 86_400_000_000;
+    redis.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead.to_be_bytes()[1..]]).await.unwrap();
+    let (service, _) = serve(&policies, &redis.url(), &[]).await;
+    let reset = amend(&service, "reset", "ann", json!({})).await;
+    assert_eq!(reset["after"]["windows"][0]["used"], 0, "{reset}");
 }
 
 async fn goes_through_all(service: &Tollgate, client: &Client, user: &str) {

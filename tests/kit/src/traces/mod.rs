@@ -150,7 +150,12 @@ async fn run_with(
                 &policies[(number * policies.len() / trace.len()).min(policies.len() - 1)],
             );
         }
-        now = now.saturating_add_signed(*step).max(latest - FARTHEST_BACK);
+        now = now.saturating_add_signed(*step);
+        // One step farther back is meant.
+        if *step < -FARTHEST_BACK.cast_signed() {
+            latest = now;
+        }
+        now = now.max(latest - FARTHEST_BACK);
         latest = latest.max(now);
         let step = (number, now);
         let watched = async {

@@ -89,10 +89,16 @@ struct CalmServers {
 pub(super) struct CalmNetwork {
     servers: Arc<Mutex<CalmServers>>,
     clock: Arc<ManualClock>,
+    process_clock: Arc<ManualClock>,
 }
 
 impl CalmNetwork {
-    pub(super) fn new(arrangement: Arrangement, clock: &Arc<ManualClock>) -> Arc<Self> {
+    /// Creates servers with a clock. The process may have another one.
+    pub(super) fn new(
+        arrangement: Arrangement,
+        clock: &Arc<ManualClock>,
+        process_clock: &Arc<ManualClock>,
+    ) -> Arc<Self> {
         let groups = if arrangement == Arrangement::Cluster { MASTERS } else { 1 };
         let mut fleet = Fleet::new(arrangement, groups);
         for server in 0..fleet.servers.len() {
@@ -100,7 +106,11 @@ impl CalmNetwork {
             fleet.step_clock(server, -i64::try_from(BASE_US).unwrap());
         }
         let servers = CalmServers { fleet, latest: 0, broken: Vec::new(), trail: Sha1::default() };
-        Arc::new(Self { servers: Arc::new(Mutex::new(servers)), clock: Arc::clone(clock) })
+        Arc::new(Self {
+            servers: Arc::new(Mutex::new(servers)),
+            clock: Arc::clone(clock),
+            process_clock: Arc::clone(process_clock),
+        })
     }
 
     pub(super) fn options(self: &Arc<Self>, url: &str) -> RedisOptions {
@@ -217,7 +227,7 @@ impl Simulation for CalmNetwork {
     }
 
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.process_clock.now()
     }
 
     fn random(&self) -> f64 {

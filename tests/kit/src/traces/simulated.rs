@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use proptest::strategy::{BoxedStrategy, Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tollgate::algorithm::time::Timestamp;
 use tollgate::store::clock::ManualClock;
 use tollgate::store::redis::Time;
 
@@ -22,8 +23,22 @@ const RANDOM: u64 = 32;
 pub const UNLIKE_RECORDED: &str = "replies or items are not those that were recorded";
 /// The trail of each seed.
 const RECORDED: &str = include_str!("trails.txt");
+/// The clocks by which the servers of a case judge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum JudgingClock {
+    /// The instants of the trace are given.
+    Given,
+    /// The servers' own, as is the process's. They never step back.
+    OfServers,
+    /// The same, but the process's clock stands still long before: the store learns the time of the
+    /// servers from their replies.
+    OfServersAlone,
+}
+
 /// Kinds of cases.
 const KINDS: u64 = 8;
+/// An instant long before all traces.
+const STANDS_STILL_AT: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A single server and a Cluster, in this order, whose stores are compared with memory.
 struct CalmServersWatch {
@@ -77,29 +92,34 @@ pub fn number_of_cases() -> u64 {
 pub fn run_seed(seed: u64) -> EndOfCase {
     if let Some(directed) = seed.checked_sub(RANDOM) {
         let case = &DIRECTED[usize::try_from(directed).unwrap()];
-        let [given, own] = [true, false].map(|has_given_time| run_case(case, has_given_time));
+        let clocks = [JudgingClock::Given, JudgingClock::OfServersAlone];
+        let [given, own] = clocks.map(|by| run_case(case, by));
         return EndOfCase {
             difference: given.difference.or(own.difference),
             trail: given.trail + &own.trail,
         };
     }
     // The kinds take turns, and so do the clocks.
-    let has_given_time = (seed / KINDS).is_multiple_of(2);
-    run_case(&random_case(seed), has_given_time)
+    let is_given = (seed / KINDS).is_multiple_of(2);
+    let by = if is_given { JudgingClock::Given } else { JudgingClock::OfServers };
+    run_case(&random_case(seed), by)
 }
 
-/// Runs a case, with the instants of the trace or with the clocks of the servers, which then never
-/// step back.
-pub fn run_case(case: &TraceCase, has_given_time: bool) -> EndOfCase {
+/// Runs a case.
+fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
     // Timers end at once when nothing else happens.
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let clock = Arc::<ManualClock>::default();
+        let still = Arc::<ManualClock>::default();
+        still.set(STANDS_STILL_AT);
+        let process_clock = if by == JudgingClock::OfServersAlone { &still } else { &clock };
+        let has_given_time = by == JudgingClock::Given;
         let servers =
             [(Arrangement::Single, "redis://redis"), (Arrangement::Cluster, "redis-cluster://s0")];
-        let networks: Vec<_> =
-            servers.iter().map(|(arrangement, _)| CalmNetwork::new(*arrangement, &clock)).collect();
+        let network = |(arrangement, _)| CalmNetwork::new(arrangement, &clock, process_clock);
+        let networks: Vec<_> = servers.map(network).into();
         let stores = networks.iter().zip(servers);
         let stores = stores.map(|(network, (_, url))| (url.to_owned(), network.options(url)));
         let time = if has_given_time { Time::Given(Arc::clone(&clock)) } else { Time::Server };

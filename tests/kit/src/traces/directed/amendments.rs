@@ -1,14 +1,15 @@
 //! Traces of grants, resets, and data beside a state.
 
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::time::Micros;
 
-use super::{SECOND, amend, decide, hits, in_one_slot, look};
+use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look, policy};
 use crate::traces::TraceCase;
 
 pub(super) fn cases() -> Vec<TraceCase> {
     let windows =
         "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
-    [
+    let resets = [
         "requests_per_unit: 9, unit: hour",
         "algorithm: gcra, requests_per_unit: 9, unit: hour",
         "algorithm: sliding_window, requests_per_unit: 9, unit: hour",
@@ -16,8 +17,14 @@ pub(super) fn cases() -> Vec<TraceCase> {
         &format!("algorithm: sliding_window, {windows}"),
         &format!("algorithm: sliding_log, {windows}"),
     ]
-    .map(a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left)
-    .into()
+    .map(a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left);
+    let grants = [
+        a_grant_is_over_at_its_instant(),
+        a_grant_that_ends_leaves_the_reset(),
+        a_used_up_grant_has_no_room_for_a_peek(),
+        a_reset_forgets_the_instant_of_a_log_whose_hits_are_over(),
+    ];
+    resets.into_iter().chain(grants).collect()
 }
 
 /// Refunds empty the counter. Its reset is earlier, and then the clock steps back.
@@ -31,4 +38,62 @@ fn a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left(limit: &s
         trace.extend([(step, decide([hits("k0", 1)])), (0, look("k0"))]);
     }
     in_one_slot(&[limit], trace)
+}
+
+/// A look at the instant at which a grant expires, and at the one before.
+fn a_grant_is_over_at_its_instant() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (0, grant(5, 100)),
+        (99, look("k0")),
+        (1, look("k0")),
+        (0, decide([hits("k0", 1)])),
+    ];
+    in_one_slot(&["requests_per_unit: 1, unit: hour"], trace)
+}
+
+/// A grant of no hits ends the one before, and what it leaves beside the reset has no instant.
+fn a_grant_that_ends_leaves_the_reset() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (-50, amend("k0", Amendment::Reset)),
+        (1, grant(5, 100)),
+        (1, grant(0, 0)),
+        (0, look("k0")),
+        (0, decide([hits("k0", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&["requests_per_unit: 1, unit: hour"], trace)
+}
+
+/// A peek fits no limit that has been exceeded.
+fn a_used_up_grant_has_no_room_for_a_peek() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (0, decide([hits("k0", 5)])),
+        (0, grant(2, 100)),
+        (0, decide([hits("k0", 0)])),
+        (0, decide([hits("k0", 2)])),
+        (0, decide([hits("k0", 0)])),
+    ];
+    in_one_slot(&["requests_per_unit: 1, unit: hour, charge: always"], trace)
+}
+
+/// A settle sets the instant of a log whose only entry is no longer in the window. Then the limit
+/// loses its holds, and the clock steps back.
+fn a_reset_forgets_the_instant_of_a_log_whose_hits_are_over() -> TraceCase {
+    let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (5 * SECOND, decide([hold("settle", "k0", "r", 0)])),
+        (-2 * SECOND, look("k0")),
+        (0, amend("k0", Amendment::Reset)),
+    ];
+    let with_holds = format!("{limit}, hold: {{ ttl: 1m }}");
+    let policies = [with_holds.as_str(), limit].map(|limit| policy(&[limit], true)).into();
+    TraceCase { policies, ..in_one_slot(&[], trace) }
+}
+
+fn grant(hits: u32, length: u64) -> TraceOperation {
+    amend("k0", Amendment::Grant { hits, length: Micros::new(length) })
 }

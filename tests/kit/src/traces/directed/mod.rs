@@ -8,9 +8,11 @@
 //! | `amounts` | marks, ledgers, and amounts of their greatest length |
 //! | `amendments` | grants, resets, and data beside a state |
 //! | `requests` | several counters of one request |
+//! | `calendars` | windows of a calendar that a script does not receive at first |
 
 mod amendments;
 mod amounts;
+mod calendars;
 mod holds;
 mod limits;
 mod requests;
@@ -31,8 +33,15 @@ const SECOND: i64 = 1_000 * MS;
 
 /// All traces.
 pub static DIRECTED: LazyLock<Vec<TraceCase>> = LazyLock::new(|| {
-    [amendments::cases(), amounts::cases(), holds::cases(), limits::cases(), requests::cases()]
-        .concat()
+    [
+        amendments::cases(),
+        amounts::cases(),
+        calendars::cases(),
+        holds::cases(),
+        limits::cases(),
+        requests::cases(),
+    ]
+    .concat()
 });
 
 /// Returns a trace under the limits of `k0`, `k1` and so on, as in a policy. A request that names

@@ -1,0 +1,66 @@
+//! Traces of calendars, whose windows a script receives for the instants that the store expects.
+
+use tollgate::algorithm::Charge;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldAction;
+use tollgate::algorithm::time::Micros;
+
+use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look};
+use crate::rls::{descriptor, request};
+use crate::traces::{TraceCase, TracedHoldCall};
+
+/// More than the two windows of a day that are sent beside the one of an instant.
+const FAR: i64 = 3 * 86_400 * SECOND;
+
+pub(super) fn cases() -> Vec<TraceCase> {
+    let limits = ["", ", record: [who]", ", hold: { ttl: 1m, on_settle: release }"]
+        .map(|options| format!("requests_per_unit: 90, unit: day, calendar: true{options}"));
+    let behind = limits.iter().map(|limit| a_clock_behind_leaves_counters_at_their_instant(limit));
+    let ahead = limits.iter().map(|limit| a_server_counts_in_windows_of_its_clock(limit));
+    behind.chain(ahead).collect()
+}
+
+/// The counters are in no window that a request sends.
+fn a_clock_behind_leaves_counters_at_their_instant(limit: &str) -> TraceCase {
+    let reserves = |step| (step, decide([hold("reserve", "k0", "r", 2), hits("k1", 1)]));
+    let mut trace = vec![reserves(0), reserves(-FAR)];
+    trace.extend(operations().into_iter().map(|operation| (1, operation)));
+    in_one_slot(&[limit, limit], trace)
+}
+
+/// Each operation is in a window of its own. With the clocks of the servers, the store expects the
+/// one before.
+fn a_server_counts_in_windows_of_its_clock(limit: &str) -> TraceCase {
+    let trace = operations().into_iter().map(|operation| (FAR, operation)).collect();
+    in_one_slot(&[limit, limit], trace)
+}
+
+/// Returns operations of each kind on `k0` and `k1`.
+fn operations() -> Vec<TraceOperation> {
+    let who = || descriptor(&[("who", "ann")]);
+    let call = |action, hits| {
+        let call = TracedHoldCall { id: "r", action, hits, ttl: None };
+        TraceOperation::Hold(request(vec![descriptor(&[("k0", "a")])]), call)
+    };
+    let grant = Amendment::Grant { hits: 3, length: Micros::new(9) };
+    vec![
+        decide([hold("reserve", "k0", "r", 2)]),
+        decide([hits("k0", 1), who()]),
+        decide([hits("k0", 1), hits("k1", 1), who()]),
+        decide([hits("k0", 1), hits("k0", 1), who()]),
+        decide([hold("reserve", "k0", "r", 1), hold("reserve", "k0", "s", 1)]),
+        decide([hold("commit", "k0", "r", 1)]),
+        decide([hold("commit", "k0", "r", 1), hits("k0", 1), hits("k1", 1)]),
+        call(HoldAction::ReserveOnce, 1),
+        call(HoldAction::ReserveOnce, 5),
+        call(HoldAction::Look, 0),
+        call(HoldAction::Cancel, 0),
+        TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted),
+        TraceOperation::TakeBack(0, 2),
+        amend("k0", Amendment::Refund(1)),
+        amend("k0", grant),
+        amend("k1", Amendment::Reset),
+        amend("k0", Amendment::Reset),
+        look("k0"),
+    ]
+}
