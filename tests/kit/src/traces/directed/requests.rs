@@ -6,6 +6,7 @@ use tollgate::limiter::Modes;
 
 use super::{TraceOperation, decide, hits, hold, in_one_slot, in_slots, look};
 use crate::rls::{descriptor, request};
+use crate::traces::rules::{RandomRule, text_of};
 use crate::traces::{TraceCase, TracedHoldCall};
 
 /// Limits with holds of one counter each.
@@ -87,18 +88,22 @@ fn a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation: &str, limit: &s
     in_one_slot(&[limit], trace)
 }
 
-/// In quota mode, a request is denied, and charges nothing, if all of its limits deny; one that only
+/// A request is denied, and charges nothing, if all of its limits in quota mode deny; one that only
 /// has a refund is none of them.
 fn a_refund_has_no_vote() -> TraceCase {
     let refund = RateLimitDescriptor { is_negative_hits: true, ..hits("k1", 1) };
     let trace = vec![
         (0, decide([hits("k0", 1)])),
-        (1, decide([hits("k0", 1), refund, descriptor(&[("who", "ann")])])),
-        (0, look("k0")),
+        (1, decide([hits("k0", 1), refund, hits("k2", 1), descriptor(&[("who", "ann")])])),
+        (0, look("k2")),
     ];
-    let modes = Modes { quota: true, ..Modes::default() };
-    let limit = "requests_per_unit: 1, unit: hour, charge: admitted, record: [who]";
-    TraceCase { modes, ..in_one_slot(&[limit, limit], trace) }
+    let rule = |mode| {
+        let limit = "requests_per_unit: 1, unit: hour, charge: admitted, record: [who]".to_owned();
+        RandomRule { limit, mode }
+    };
+    let quota = "    quota_mode: true\n";
+    let policies = vec![text_of(&[rule(quota), rule(quota), rule("")], true)];
+    TraceCase { policies, ..in_one_slot(&[], trace) }
 }
 
 /// The fourth step meets a value that is cut, and its limit denies if the store fails: the request
