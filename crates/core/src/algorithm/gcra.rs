@@ -283,7 +283,9 @@ impl Gcra {
             Some(own) if state.limit <= self.limit() => (own, self.interval, self.limit()),
             Some(_) | None => (before, self.interval_with(state.limit), state.limit),
         };
-        let by = interval.times(hits).drained(elapsed);
+        // No backlog is longer, so neither was the part of a charge in it, which has drained since.
+        let longest = Backlog { whole: MAX_BACKLOG, part: 0 };
+        let by = interval.times(hits).min(longest).drained(elapsed);
         if before == Backlog::default() || by == Backlog::default() {
             return false;
         }
