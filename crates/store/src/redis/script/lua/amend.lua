@@ -21,7 +21,7 @@
 --   (1) and 13 bytes without meaning; or of a return without an effect 2 (1), 1 if it is repeated,
 --   2 if it is late (5), and 15 bytes without meaning. Or 4 as in decide.lua.
 local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT, RETURNS = 1, 2, 3, 4, 5, 6
-local REPEATED, LATE = 1, 2
+local RETURNED, LATE = 1, 2
 local CONCURRENCY, DONE = 6, 1
 local with_data, byte = beside(), string.byte
 -- Each write sets the time to live.
@@ -219,7 +219,7 @@ local function return_loan(check)
   if type(kept) == 'table' and kept.err then
     return kept.err
   elseif not kept then
-    return nil, REPEATED
+    return nil, RETURNED
   end
   return check.hits > 0 and take_back(check) or nil
 end

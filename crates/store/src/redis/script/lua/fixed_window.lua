@@ -39,14 +39,12 @@ local function fixed_windows()
     return at, known
   end
 
-  -- Returns the hits to add to window i.
+  -- Returns the hits to add to window i. No charge is later than the instant.
   local function added(i, hits, writes)
-    if writes == REFUND or writes == TAKE_BACK and begins[i] <= charged_at and charged_at < stops[i] then
+    if writes == REFUND or writes == TAKE_BACK and begins[i] <= charged_at then
       return -hits
-    elseif writes == TAKE_BACK or writes == TOUCH then
-      return 0
     end
-    return hits
+    return writes == TAKE_BACK and 0 or hits
   end
 
   -- Writes the hits to each window. Returns the value, nil if there are no hits to remove, and the

@@ -172,21 +172,6 @@ holds.more = function()
       id, new_record
   end
 
-  -- Refunds hits under gcra, with marks. Returns as `judged` does.
-  function more.refunded(own, at, hits)
-    local old = own.value
-    local settled, marks = marked.settle(at, old, own.instant, own.marks)
-    own.value = byte(old) >= WITH_DATA and beside().with_state(old, settled) or settled
-    local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
-      judged(GCRA, at, own.value, hits, REFUND)
-    if not new then
-      own.value = old
-      return judged(GCRA, at, old, 0, REFUND)
-    end
-    own.marks, own.since = marked.refunded(at, new, own.instant, marks), own.since or own.instant
-    return after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote
-  end
-
   -- Takes back a charge of a counter, made by a reserve whose record expires at `until_us`, before
   -- it at `before`; 0 if it has none. Returns the new value, if any, the time until which it
   -- matters, and the new record.

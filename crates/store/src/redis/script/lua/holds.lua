@@ -147,22 +147,17 @@ do
   -- Judges a charge, a peek or a refund, with or without an ID. Returns as `judge` does.
   local function charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
     local is_reserve, of_records, effect, record = operation ~= NONE, own.latest, NOTHING, nil
-    local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote
     extend(own, is_reserve and own.instant + ttl or 0)
-    if writes == REFUND and algorithm == GCRA and hits > 0 and own.value then
-      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote = holds.more().refunded(own, at, hits)
-    else
-      after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
-        judged(algorithm, at, own.value, hits, writes, entries)
-    end
+    local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
+      judged(algorithm, at, own.value, hits, writes, entries)
     renews = renews_always
     if not is_read then
       return after, nil, allowed
     end
     own.written_at = is_read
-    if wrote == WRITTEN and writes ~= REFUND then
+    if wrote == WRITTEN then
       if algorithm == GCRA then
-        own.marks = marked.charged(at, own)
+        own.marks = writes == REFUND and marked.refunded(at, own, new) or marked.charged(at, own)
       end
       if is_reserve then
         local old, ended, receipts = record_of(own, id), 0, ''
@@ -263,7 +258,7 @@ do
     end
     local marks = own.marks
     local short = TABLE_BYTES - 21 - 2 * size - #marks
-    local padding = short > 0 and paddings[short]
+    local padding = paddings[short]
     if not padding then
       padding = string.rep('\0', short)
       paddings[short] = padding

@@ -110,15 +110,14 @@ ledgers = function()
     while at < #value do
       local count, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, at)
       at = at + ENTRY - 5 + count * ENTRY
-      if count > 0 then
-        local _, total = unpack_from(FORM, value, at - ENTRY)
-        most = max(most, total - base)
-      end
+      -- Before the first entry is what would be its total, too.
+      local _, total = unpack_from(FORM, value, at - ENTRY)
+      most = max(most, total - base)
     end
     local wide = is_wide or most + hits > MAX_SHORT
     local form, head_form = wide and '>I7I7' or '>I7I4', wide and '>I2I7' or '>I2I4'
     local tag = byte(value)
-    local parts = { pack('B', tag - tag % 2 + (wide and 1 or 0)) .. sub(value, 2, 8) }
+    local parts = { pack('B', wide ~= is_wide and tag + 1 or tag) .. sub(value, 2, 8) }
     at = 9
     while at < #value do
       local count, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, at)

@@ -188,16 +188,11 @@ do
     return add(marks, own.instant, whole, part)
   end
 
-  -- Returns a value and marks, both converted to the limit's rate if they can be.
-  function marked.settle(at, value, instant, marks)
-    local whole, part, _, _, amount, own = settled(at, value, instant, marks)
-    return rate.written(instant, whole, part, amount), own
-  end
-
-  -- Returns the marks of a value from which hits were refunded at an instant.
-  function marked.refunded(at, value, instant, marks)
-    local whole, part = backlog(at, value, instant)
-    return sealed(add(marks, instant, whole, part))
+  -- Returns the marks of a counter from which hits are refunded, by its new value.
+  function marked.refunded(at, own, new)
+    local _, _, _, _, _, marks = settled(at, own.value, own.instant, own.marks)
+    local whole, part = backlog(at, new, own.instant)
+    return sealed(add(marks, own.instant, whole, part))
   end
 
   -- Undoes the part of a charge of hits that is still in the backlog, by the marks since. Returns

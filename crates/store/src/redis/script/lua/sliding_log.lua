@@ -43,7 +43,7 @@ do
       start = ENTRY + 4
       entries, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, 9)
       local stop = start + entries * ENTRY
-      total, newest = base, 0
+      total = base
       if entries > 0 and stop <= #value + 1 then
         newest, total = unpack_from(FORM, value, stop - ENTRY)
       end
@@ -177,7 +177,7 @@ do
       local mode = 0
       if writes == BOTH or writes == (fits and 1 or 2) then
         mode = BOTH
-      elseif writes >= REFUND and writes ~= DENIED_REPORT then
+      elseif writes >= REFUND then
         mode = writes
       end
       for i = 1, count do
@@ -207,7 +207,7 @@ do
       count, at = unpack_from('>B', text, at)
     end
     local after = at + 11 * count
-    entries, base, total, newest = 0, 0, 0, 0
+    entries, base, total = 0, 0, 0
     if value then
       local tag = #value >= 14 and byte(value)
       if tag ~= 22 and (tag ~= 23 or #value < 17) then
