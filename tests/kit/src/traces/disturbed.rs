@@ -63,6 +63,7 @@ pub(super) async fn disturb(
     let answers = sides.of_servers(networks.len(), operation).await;
     let values: Vec<_> = networks.iter().map(|network| network.values()).collect();
     for (network, saved) in networks.iter().zip(saved) {
+        network.note_all();
         network.end(saved);
     }
     let is_full = matches!(fault, ServerFault::Full);

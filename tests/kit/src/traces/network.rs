@@ -173,6 +173,13 @@ impl CalmNetwork {
         }
     }
 
+    /// Adds all items to that digest.
+    pub(super) fn note_all(&self) {
+        let mut items = Keys::new();
+        self.each_item(|name, item| drop(items.insert(name.to_vec(), item.clone())));
+        items.iter().for_each(|(name, item)| self.note(name, item));
+    }
+
     /// Returns the digest of what happened.
     pub(super) fn trail(&self) -> String {
         let digest = self.servers.lock().trail.clone().finalize();

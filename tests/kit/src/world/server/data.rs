@@ -39,7 +39,7 @@ const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
 const FULL: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 const NO_PERMISSION: &str = "NOPERM this user has no permissions to access one of the keys";
 /// Of so many keys, the writes of one are refused.
-const REFUSED_BY: u8 = 3;
+const REFUSED_BY: u32 = 3;
 const FOREIGN: &str = "ERR Script attempted to access a non local key in a cluster node";
 
 /// The circumstances of a command.
@@ -92,9 +92,9 @@ impl ScriptRun {
             if self.circumstances.is_full && GROWING.contains(&name.as_str()) && !self.has_written {
                 return Resp::error(FULL);
             }
-            let bytes = arguments.first().into_iter().flatten();
-            let sum = bytes.fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
-            if self.circumstances.refused_rest == Some(sum % REFUSED_BY) {
+            // Of a counter's value and its holds, one can be refused.
+            let sum: u32 = arguments.first().into_iter().flatten().copied().map(u32::from).sum();
+            if self.circumstances.refused_rest.map(u32::from) == Some(sum % REFUSED_BY) {
                 return Resp::error(NO_PERMISSION);
             }
             self.has_written = true;
