@@ -1,7 +1,144 @@
 //! Traces of marks, ledgers, and amounts of their greatest length.
 
-use crate::traces::TraceCase;
+use tollgate::algorithm::Charge;
+use tollgate::algorithm::amend::Amendment;
+
+use super::{MS, SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look, policy};
+use crate::traces::{TraceCase, TraceStep};
 
 pub(super) fn cases() -> Vec<TraceCase> {
-    Vec::new()
+    vec![
+        hits_of_a_long_backlog_are_whole(),
+        a_long_backlog_keeps_its_hits_at_a_lower_rate(),
+        a_loan_that_costs_too_much_at_a_lower_rate_is_taken_back_in_part(),
+        a_rate_changes_at_the_first_instant_that_is_too_long_for_the_short_form(),
+        a_backlog_that_is_too_long_at_a_lower_rate_stays_as_it_is(),
+        marks_are_sealed_once(),
+        marks_beyond_the_most_that_are_kept_are_dropped(),
+        the_first_mark_stays_sealed(),
+        logs_of_windows_become_wide(),
+    ]
+}
+
+/// Returns a trace under a limit of `k0`, and as many steps under another one.
+fn changing(limits: [&str; 2], mut first: Vec<TraceStep>, mut then: Vec<TraceStep>) -> TraceCase {
+    let steps = first.len().max(then.len());
+    first.resize(steps, (0, look("k0")));
+    then.resize(steps, (0, look("k0")));
+    let policies = limits.map(|limit| policy(&[limit], true)).to_vec();
+    TraceCase { policies, ..in_one_slot(&[], [first, then].concat()) }
+}
+
+/// Their product exceeds what a double represents.
+fn hits_of_a_long_backlog_are_whole() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 999983, unit: 3650d";
+    in_one_slot(&[limit], vec![(0, decide([hits("k0", 30)])), (0, look("k0"))])
+}
+
+/// Its product with either amount exceeds what a double represents.
+fn a_long_backlog_keeps_its_hits_at_a_lower_rate() -> TraceCase {
+    let limits = [
+        "algorithm: gcra, requests_per_unit: 3, unit: 3650d, max_debt: 80, charge: always",
+        "algorithm: gcra, requests_per_unit: 2, unit: 3650d, max_debt: 50, charge: always",
+    ];
+    let then = vec![(1, decide([hits("k0", 1)])), (0, look("k0"))];
+    changing(limits, vec![(0, decide([hits("k0", 57)]))], then)
+}
+
+/// The cost at the lower rate exceeds the longest backlog, of which the time since is subtracted.
+fn a_loan_that_costs_too_much_at_a_lower_rate_is_taken_back_in_part() -> TraceCase {
+    let limits = [
+        "algorithm: gcra, requests_per_unit: 1000, unit: 3650d, charge: always",
+        "algorithm: gcra, requests_per_unit: 1, unit: 3650d, charge: always",
+    ];
+    let first = vec![(0, TraceOperation::Lend("k0=a".to_owned(), 600, Charge::Always))];
+    let then = vec![
+        (180_216_000 * SECOND, decide([hits("k0", 1)])),
+        (0, TraceOperation::TakeBack(0, u64::MAX)),
+        (0, look("k0")),
+    ];
+    changing(limits, first, then)
+}
+
+/// A commit of the cost that was reserved leaves the backlog at the rate of before.
+fn a_rate_changes_at_the_first_instant_that_is_too_long_for_the_short_form() -> TraceCase {
+    let limit = |amount: u32| {
+        format!("algorithm: gcra, requests_per_unit: {amount}, unit: second, hold: {{ ttl: 1m }}")
+    };
+    let limits = [8, 10].map(limit);
+    let first = vec![(0, decide([hold("reserve", "k0", "r", 2)]))];
+    let then = vec![(0, decide([hold("commit", "k0", "r", 2)])), (0, look("k0"))];
+    TraceCase { begin: 1 << 52, ..changing([&limits[0], &limits[1]], first, then) }
+}
+
+/// A cost below its hold is taken back at the rate of before.
+fn a_backlog_that_is_too_long_at_a_lower_rate_stays_as_it_is() -> TraceCase {
+    let limit = |amount: u32| {
+        format!("algorithm: gcra, requests_per_unit: {amount}, unit: 3650d, hold: {{ ttl: 1m }}")
+    };
+    let limits = [1_000, 1].map(limit);
+    let then = vec![(SECOND, decide([hold("commit", "k0", "r", 50)])), (0, look("k0"))];
+    let first = vec![(0, decide([hold("reserve", "k0", "r", 100)]))];
+    changing([&limits[0], &limits[1]], first, then)
+}
+
+/// The second refund of an instant finds one mark, which is sealed.
+fn marks_are_sealed_once() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 9, unit: hour, hold: { ttl: 1m }";
+    let trace = vec![
+        (0, decide([hits("k0", 5)])),
+        (1, amend("k0", Amendment::Refund(9))),
+        (0, decide([hits("k0", 5)])),
+        (0, amend("k0", Amendment::Refund(2))),
+        (0, amend("k0", Amendment::Refund(1))),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// Returns reserves of one hit, each by an ID of its own and after a time.
+fn reserves(ids: std::ops::Range<u32>, after: i64) -> impl Iterator<Item = TraceStep> {
+    ids.map(move |id| (after, decide([hold("reserve", "k0", &id.to_string(), 1)])))
+}
+
+/// The backlogs are too short for groups. The first charge of which the next one has a mark is
+/// taken back as far as that says, and the one before it not at all.
+fn marks_beyond_the_most_that_are_kept_are_dropped() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 9, hold: { ttl: 1h }";
+    let mut trace: Vec<_> = reserves(0..130, SECOND - 1).collect();
+    for id in ["32", "33", "34"] {
+        trace.extend([(0, decide([hold("commit", "k0", id, 0)])), (0, look("k0"))]);
+    }
+    in_one_slot(&[limit], trace)
+}
+
+/// Charges without a hold leave no mark, so that the one before a refund is the first one.
+fn the_first_mark_stays_sealed() -> TraceCase {
+    let rate = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 1000";
+    let with_hold = format!("{rate}, hold: {{ ttl: 1h }}");
+    let mut then = vec![
+        (0, decide([hold("reserve", "k0", "r", 3)])),
+        (MS, amend("k0", Amendment::Refund(9))),
+        (0, decide([hits("k0", 5)])),
+        (0, amend("k0", Amendment::Refund(1))),
+    ];
+    then.extend(reserves(0..130, MS));
+    then.extend([(0, decide([hold("commit", "k0", "r", 0)])), (0, look("k0"))]);
+    changing([rate, &with_hold], vec![(0, decide([hits("k0", 9)]))], then)
+}
+
+/// The cost is in the newest entry of the window that is full.
+fn logs_of_windows_become_wide() -> TraceCase {
+    let windows =
+        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
+    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1m }}");
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (1, decide([hold("reserve", "k0", "r", 1)])),
+        (1, decide([hold("commit", "k0", "r", u32::MAX.into())])),
+        (1, look("k0")),
+        (SECOND, decide([hold("commit", "k0", "s", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
 }

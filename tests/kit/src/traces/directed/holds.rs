@@ -1,17 +1,44 @@
 //! Traces of holds and permits.
 
-use super::{TraceOperation, decide, hold, in_one_slot};
-use crate::rls::descriptor;
+use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::time::Micros;
+use tollgate::grpc::proto::RateLimitRequest;
+
+use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, look};
+use crate::rls::{descriptor, request};
 use crate::traces::TraceCase;
 
+const FIXED: &str = "requests_per_unit: 9, unit: hour";
+const GCRA: &str = "algorithm: gcra, requests_per_unit: 9, unit: hour";
+const PERMITS: &str = "algorithm: concurrency, in_flight: 9";
+
 pub(super) fn cases() -> Vec<TraceCase> {
+    let of_each = |case: fn(&str) -> TraceCase| [FIXED, GCRA, PERMITS].map(case);
     [
-        "requests_per_unit: 9, unit: hour",
-        "algorithm: gcra, requests_per_unit: 9, unit: hour",
-        "algorithm: concurrency, in_flight: 9",
+        of_each(a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice).to_vec(),
+        of_each(a_reserve_that_another_slot_denies_leaves_another_by_its_id).to_vec(),
+        of_each(a_reserve_that_another_slot_denies_does_not_renew_a_hold).to_vec(),
+        [FIXED, GCRA].map(a_record_has_four_receipts_at_most).to_vec(),
+        ["k0", "k1", "k2"].map(a_record_that_expires_now_is_removed).to_vec(),
+        vec![
+            a_permit_that_ends_now_does_not_count(),
+            a_refund_ends_a_whole_permit(),
+            a_cost_is_taken_back_while_there_is_a_grant(),
+            a_hold_of_the_instant_of_a_reset_is_not_given_back(),
+            records_of_one_request_count_before_they_are_stored(),
+            a_counter_that_cannot_be_read_has_no_instant(),
+        ],
     ]
-    .map(a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice)
-    .into()
+    .concat()
+}
+
+/// Returns a limit that keeps holds for a minute.
+fn with_holds(rate: &str) -> String {
+    format!("{rate}, hold: {{ ttl: 1m }}")
+}
+
+fn open_holds() -> TraceOperation {
+    TraceOperation::OpenHolds("k0=a".to_owned())
 }
 
 fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice(rate: &str) -> TraceCase {
@@ -20,5 +47,124 @@ fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice(rate: &st
         let all = [reserve(ids[0], 3), reserve(ids[1], 2), descriptor(&[("who", "ann")])];
         [(1, decide(all)), (0, TraceOperation::Tallies("k0=a".to_owned()))]
     });
-    in_one_slot(&[&format!("{rate}, hold: {{ ttl: 1m }}, record: [who]")], trace.collect())
+    in_one_slot(&[&format!("{}, record: [who]", with_holds(rate))], trace.collect())
+}
+
+/// Returns requests at once: a reserve of three hits of `k0` that the slot of `k1` denies, and
+/// another request, which is judged before that is taken back.
+fn with_a_denied_reserve(id: &str, other: RateLimitRequest) -> TraceOperation {
+    let denied = request(vec![hold("reserve", "k0", id, 3), hold("reserve", "k1", "r", 10)]);
+    TraceOperation::Overlapping(vec![denied, other])
+}
+
+fn a_reserve_that_another_slot_denies_leaves_another_by_its_id(rate: &str) -> TraceCase {
+    let limit = with_holds(rate);
+    let other = request(vec![hold("reserve", "k0", "r", 2)]);
+    let trace = vec![
+        (0, with_a_denied_reserve("r", other)),
+        (1, open_holds()),
+        (0, look("k0")),
+        (0, decide([hold("commit", "k0", "r", 1)])),
+        (0, look("k0")),
+    ];
+    in_slots(&[&limit, &limit], trace)
+}
+
+fn a_reserve_that_another_slot_denies_does_not_renew_a_hold(rate: &str) -> TraceCase {
+    let limit = with_holds(rate);
+    let other = request(vec![hits("k0", 1)]);
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 2)])),
+        (10 * SECOND, with_a_denied_reserve("r", other)),
+        (1, open_holds()),
+        (0, look("k0")),
+    ];
+    in_slots(&[&limit, &limit], trace)
+}
+
+/// The fifth charge belongs to no record, so that its cost is unknown.
+fn a_record_has_four_receipts_at_most(rate: &str) -> TraceCase {
+    let mut trace = Vec::new();
+    for operation in ["reserve", "commit"] {
+        let of_each = (0..5).map(|_| (1, decide([hold(operation, "k0", "r", 1)])));
+        trace.extend(of_each.chain([(0, open_holds())]));
+    }
+    in_one_slot(&[&with_holds(rate)], trace)
+}
+
+fn a_permit_that_ends_now_does_not_count() -> TraceCase {
+    let limit = "algorithm: concurrency, in_flight: 5, hold: { ttl: 10s }";
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 2)])),
+        (5 * SECOND, decide([hold("reserve", "k0", "s", 3)])),
+        (5 * SECOND, decide([hold("reserve", "k0", "t", 4)])),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+fn a_refund_ends_a_whole_permit() -> TraceCase {
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (1, decide([hold("reserve", "k0", "s", 1)])),
+        (1, amend("k0", Amendment::Refund(1))),
+        (0, open_holds()),
+    ];
+    in_one_slot(&[&with_holds(PERMITS)], trace)
+}
+
+fn a_cost_is_taken_back_while_there_is_a_grant() -> TraceCase {
+    let grant = Amendment::Grant { hits: 5, length: Micros::from_secs(3600) };
+    let trace = vec![
+        (0, amend("k0", grant)),
+        (1, decide([hold("reserve", "k0", "r", 4)])),
+        (1, decide([hold("commit", "k0", "r", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&with_holds(GCRA)], trace)
+}
+
+/// It may be of before the reset.
+fn a_hold_of_the_instant_of_a_reset_is_not_given_back() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 3)])),
+        (1, amend("k0", Amendment::Reset)),
+        (0, decide([hold("reserve", "k0", "r", 5)])),
+        (SECOND, decide([hold("commit", "k0", "r", 2)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&with_holds(GCRA)], trace)
+}
+
+/// Returns a request that reserves one hit by each of some IDs.
+fn reserves(key: &str, ids: std::ops::Range<u32>) -> TraceOperation {
+    decide(ids.map(|id| hold("reserve", key, &id.to_string(), 1)).collect::<Vec<_>>())
+}
+
+/// Each request checks the records for expired ones, the second one twice.
+fn records_of_one_request_count_before_they_are_stored() -> TraceCase {
+    let limit = with_holds("requests_per_unit: 1000, unit: hour");
+    in_one_slot(
+        &[&limit],
+        vec![(0, reserves("k0", 0..33)), (1, reserves("k0", 33..75)), (1, look("k0"))],
+    )
+}
+
+/// The records are checked in step 6, which first meets a server that refuses writes of some keys:
+/// for one of three, that of its value, but not of its holds.
+fn a_record_that_expires_now_is_removed(key: &str) -> TraceCase {
+    let limit = with_holds("requests_per_unit: 1000, unit: hour");
+    let mut trace = vec![(0, reserves(key, 0..33))];
+    trace.resize(6, (0, look(key)));
+    trace.push((60 * SECOND, decide([hold("reserve", key, "r", 1)])));
+    trace.push((0, look(key)));
+    in_one_slot(&[&limit, &limit, &limit], trace)
+}
+
+/// In the last step, the tag of its value is another.
+fn a_counter_that_cannot_be_read_has_no_instant() -> TraceCase {
+    let rate = "algorithm: gcra, requests_per_unit: 7, unit: hour, on_store_error: allow";
+    let mut trace = vec![(0, decide([hits("k0", 2)]))];
+    trace.resize(12, (0, look("k0")));
+    trace.push((1, decide([hits("k0", 1), hits("k1", 1)])));
+    in_slots(&[&with_holds(rate), &with_holds(FIXED)], trace)
 }
