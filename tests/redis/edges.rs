@@ -96,3 +96,32 @@ async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
     assert_eq!(now[now.len() - 4..], (MOST_ENTRIES + 1).to_be_bytes());
     assert_eq!(now.len(), full.len());
 }
+
+/// The totals begin at 0 again before they are bounded.
+#[tokio::test]
+async fn the_largest_totals_of_a_ledger_are_bounded() {
+    const MAX_HITS: u64 = (1 << 53) - 1;
+    let wide = |total: u64| total.to_be_bytes()[1..].to_vec();
+    let redis = Redis::start().await;
+    let limit = |algorithm: &str| {
+        format!("algorithm: {algorithm}, requests_per_unit: 9, unit: year, charge: blamed")
+    };
+    let [log, window] = ["sliding_log", "sliding_window"].map(limit);
+    let policies = Policies::of(&policy(&[("log", &log), ("window", &window)]));
+    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
+    for (key, tag, entries) in [("log", 23, 2), ("window", 21, 1)] {
+        assert!(client.hit(key, key).await);
+        let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{key}")]).await.unwrap();
+        let [name] = keys.as_slice() else { panic!("{keys:?}") };
+        let one: Vec<u8> = redis.query_bytes(&[b"GET", name]).await.unwrap();
+        let value = [&[tag], &one[1..10], &wide(5), &one[14..21], &wide(MAX_HITS)].concat();
+        redis.query_bytes::<()>(&[b"SET", name, &value, b"KEEPTTL"]).await.unwrap();
+
+        client.status(of(&[(key, key)], 10)).await;
+        let now: Vec<u8> = redis.query_bytes(&[b"GET", name]).await.unwrap();
+        assert_eq!(now[0], tag, "{key}");
+        assert_eq!(now[8..10], u16::to_be_bytes(entries), "{key}");
+        assert_eq!(now[10..17], wide(0), "{key}: the total before the oldest entry");
+        assert_eq!(now[now.len() - 7..], wide(MAX_HITS), "{key}");
+    }
+}
