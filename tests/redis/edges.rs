@@ -30,7 +30,7 @@ fn of(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
 }
 
-/// They are run with simulated servers, too.
+/// The traces also run with simulated servers (`tests/world`).
 #[tokio::test]
 async fn directed_traces_are_judged_alike_by_memory_and_a_real_server() {
     let redis = Redis::start().await;

@@ -3,8 +3,8 @@
 //! A plain charge is never lowered. The hits of a hold are lowered to its cost by a commit, and
 //! return by a cancel. A cost above them is charged by the commit. A permit ends with its TTL,
 //! which an extension begins anew, at the latest. A repeated reserve charges nothing, and an end of
-//! a hold that has ended changes nothing. Hits that
-//! were charged before another limit denied the request are taken back.
+//! a hold that has ended changes nothing. Hits that were charged before another limit denied the
+//! request are taken back.
 
 use std::collections::BTreeMap;
 
@@ -67,6 +67,13 @@ impl<'a> TimedCharge<'a> {
     /// Returns the least and the most hits that its call has charged.
     pub(crate) fn charged(&self) -> (u64, u64) {
         (self.hits.least, self.hits.most)
+    }
+
+    /// Returns the charge that a repeated end may have made: of the cost of a commit, if the store
+    /// may have forgotten the hold by then.
+    fn again(call: &'a ObservedCall, by: HoldEnd, model: &CounterModel) -> Option<Self> {
+        let may_charge = call.is_unknown() && by == HoldEnd::Commit && !model.is_in_flight();
+        may_charge.then(|| Self::unchanged(call, CountedHits { least: 0, most: call.hits }))
     }
 
     /// Returns the hits that certainly count at a time after the call.
@@ -201,6 +208,7 @@ pub(crate) fn charges_of<'a>(
 ) -> Vec<TimedCharge<'a>> {
     let mut ends = BTreeMap::<usize, (&ObservedCall, HoldEnd)>::new();
     let mut keeping = BTreeMap::<usize, Vec<&ObservedCall>>::new();
+    let mut overruns = Vec::new();
     for call in calls {
         match call.action {
             CallAction::End { hold, by } => {
@@ -209,13 +217,13 @@ pub(crate) fn charges_of<'a>(
             CallAction::Repeat { hold } | CallAction::Extend { hold } => {
                 keeping.entry(hold).or_default().push(call);
             }
-            CallAction::Charge | CallAction::Reserve { .. } | CallAction::EndAgain { .. } => {}
+            CallAction::EndAgain { by, .. } => overruns.extend(TimedCharge::again(call, by, model)),
+            CallAction::Charge | CallAction::Reserve { .. } => {}
         }
     }
     let charging = calls.iter().filter(|call| call.action.is_charge());
     let mut charges: Vec<TimedCharge<'a>> = charging.map(TimedCharge::of).collect();
     let times = model.is_draining().then(|| ChargeTimes::of(calls));
-    let mut overruns = Vec::new();
     for charge in &mut charges {
         let hold = charge.call.action.hold();
         let kept = hold.and_then(|hold| keeping.get(&hold));
@@ -255,7 +263,11 @@ struct ChargeTimes {
 impl ChargeTimes {
     fn of(calls: &[ObservedCall]) -> Self {
         let is_commit = |call: &&ObservedCall| {
-            matches!(call.action, CallAction::End { by: HoldEnd::Commit, .. })
+            matches!(
+                call.action,
+                CallAction::End { by: HoldEnd::Commit, .. }
+                    | CallAction::EndAgain { by: HoldEnd::Commit, .. }
+            )
         };
         let charging = calls.iter().filter(|call| call.action.is_charge() || is_commit(call));
         let mut begins: Vec<u64> = charging.clone().map(|call| call.begin).collect();

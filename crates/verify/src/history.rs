@@ -53,7 +53,8 @@ pub enum CallAction {
         /// The way in which it ends.
         by: HoldEnd,
     },
-    /// Ends a hold that has ended, which changes nothing.
+    /// Ends a hold that a call has ended, which changes nothing. A commit is charged if the store
+    /// no longer remembers the hold.
     EndAgain {
         /// Number of the hold.
         hold: usize,
@@ -130,7 +131,7 @@ impl CallAction {
         }
     }
 
-    /// Returns `true` if the request changes nothing, unless its hold has ended by itself.
+    /// Returns `true` if the request changes nothing while the store remembers the hold.
     pub(crate) fn is_again(self) -> bool {
         matches!(self, Self::Repeat { .. } | Self::EndAgain { .. })
     }

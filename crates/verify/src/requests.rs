@@ -143,11 +143,12 @@ impl VerifyRun {
         // A repeated reserve or commit may be charged once the store has forgotten the hold.
         let is_known = was_open && matches!(answer, SentAnswer::Decided(_));
         let may_charge = sent.action.is_again() && !is_known;
-        if may_charge {
+        let action = if may_charge && matches!(sent.action, CallAction::Repeat { .. }) {
             self.holds += 1;
-        }
-        let action =
-            if may_charge { CallAction::Reserve { hold: self.holds } } else { sent.action };
+            CallAction::Reserve { hold: self.holds }
+        } else {
+            sent.action
+        };
         for (part, counter) in sent.counters.iter().enumerate() {
             let answer = answer.of_part(part, sent);
             self.calls.push(ObservedCall {
@@ -197,10 +198,14 @@ impl VerifyRun {
                 })
             }
             (CallAction::Extend { .. }, Some(kept)) => {
-                Some(HoldToEnd { begin: sent.begin, ..kept.clone() })
+                // Without a status of each counter, one of them was perhaps not extended.
+                let begin = if is_recorded { sent.begin } else { kept.begin };
+                Some(HoldToEnd { begin, ..kept.clone() })
             }
             (CallAction::Repeat { .. }, kept) => kept.clone(),
-            (CallAction::End { .. }, Some(kept)) if is_recorded && kept.was_open(now) => {
+            (CallAction::End { .. }, Some(kept))
+                if kept.is_recorded && is_recorded && kept.was_open(now) =>
+            {
                 Some(HoldToEnd { has_ended: true, ..kept.clone() })
             }
             (CallAction::Charge | CallAction::Extend { .. }, _)

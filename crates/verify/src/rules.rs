@@ -83,7 +83,8 @@ impl VerifiedRule {
         windows
             .extend(limit.in_flight().zip(limit.hold()).map(|(amount, hold)| (amount, hold.ttl)));
         // A lease shortens the period in which hits are compared.
-        let shortest = model.bounds.iter().map(CounterBound::period).min();
+        let periods = model.bounds.iter().map(CounterBound::period);
+        let shortest = periods.chain(model.hold.map(|hold| hold.ttl)).min();
         let made = Self {
             domain: rule.domain().to_owned(),
             path: rule.path().to_owned(),

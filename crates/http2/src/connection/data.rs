@@ -21,7 +21,6 @@ impl<S: Service> Connection<S> {
             return Err(Reason::PROTOCOL_ERROR.into());
         }
         let data = frame::unpad(head, payload).ok_or(Reason::PROTOCOL_ERROR)?;
-        // Padding counts towards the windows (RFC 9113, 6.1), and is returned at once.
         let Some(stream) = self.streams.get_mut(&id) else {
             self.give_back(payload.len());
             return if self.forgotten.contains(id) {
@@ -34,6 +33,7 @@ impl<S: Service> Connection<S> {
             self.give_back(payload.len());
             return self.reset_for_error(id, Reason::STREAM_CLOSED, now);
         }
+        // Padding counts towards the windows (RFC 9113, 6.1), and is returned at once.
         stream.receive_window = stream.receive_window.saturating_sub(length(payload.len()));
         let expected = stream.expected.map(|left| left.checked_sub(data.len() as u64));
         stream.expected = expected.flatten();

@@ -183,12 +183,7 @@ impl Shard {
         if let Some(place) = self.entry_mut(number) {
             *place = CounterEntry::Used(counter);
         }
-        let hash = IndexEntry::hash_bits(key.hash());
-        let entry = IndexEntry { number, hash };
-        index::make_room(&mut self.table);
-        self.table.insert_unique(IndexEntry::table_hash(hash), entry, |entry| {
-            IndexEntry::table_hash(entry.hash)
-        });
+        index::insert(&mut self.table, IndexEntry::new(number, key.hash()));
     }
 
     /// Removes expired counters from the next `count` entries and returns their number.

@@ -170,6 +170,7 @@ fn each_fault_is_found() {
         (SHORT_PERMITS, Fault::ExtendsNothing, 20_000),
         (HOLDS, Fault::ChargesRepeats, 20_000),
         (HOLDS, Fault::CommitsAgain, 20_000),
+        (HOLDS, Fault::CancelsAgain, 20_000),
         (HOLDS, Fault::ForgivesOverruns, 1000),
         (SEVERAL, Fault::ChargesDenied, 20_000),
     ] {

@@ -151,7 +151,7 @@ async fn run_with(
             );
         }
         now = now.saturating_add_signed(*step);
-        // One step farther back is meant.
+        // A larger single step back is intended.
         if *step < -FARTHEST_BACK.cast_signed() {
             latest = now;
         }

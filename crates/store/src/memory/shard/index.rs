@@ -11,6 +11,11 @@ pub(super) struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Creates the element of an entry whose key has a hash.
+    pub(super) fn new(number: u32, hash: u64) -> Self {
+        Self { number, hash: Self::hash_bits(hash) }
+    }
+
     /// Returns the bits of a hash that are kept: the highest byte, from which a table takes its
     /// tags on machines of 64 bits, and the low three, enough buckets for any shard.
     pub(super) fn hash_bits(hash: u64) -> u32 {
@@ -25,19 +30,27 @@ impl IndexEntry {
     }
 }
 
+/// Inserts an element that is not in a table, which is rebuilt before if that makes room.
+pub(super) fn insert(table: &mut HashTable<IndexEntry>, entry: IndexEntry) {
+    make_room(table);
+    put(table, entry);
+}
+
+fn put(table: &mut HashTable<IndexEntry>, entry: IndexEntry) {
+    table.insert_unique(IndexEntry::table_hash(entry.hash), entry, |entry| {
+        IndexEntry::table_hash(entry.hash)
+    });
+}
+
 /// Rebuilds a table without room for another entry if removed ones take some of it. On its own
 /// it would double, and with counters that come and go stay less than half full.
-pub(super) fn make_room(table: &mut HashTable<IndexEntry>) {
+fn make_room(table: &mut HashTable<IndexEntry>) {
     let buckets = table.num_buckets();
     if !is_worth_rebuilding(table.len(), table.capacity(), buckets) {
         return;
     }
     let mut rebuilt = HashTable::with_capacity(seven_eighths(buckets));
-    for entry in table.drain() {
-        rebuilt.insert_unique(IndexEntry::table_hash(entry.hash), entry, |entry| {
-            IndexEntry::table_hash(entry.hash)
-        });
-    }
+    table.drain().for_each(|entry| put(&mut rebuilt, entry));
     *table = rebuilt;
 }
 
@@ -58,20 +71,13 @@ mod tests {
     use super::*;
 
     fn entry(number: u32) -> IndexEntry {
-        IndexEntry { number, hash: IndexEntry::hash_bits(hash_of(&number.to_be_bytes())) }
-    }
-
-    fn insert(table: &mut HashTable<IndexEntry>, number: u32) {
-        let entry = entry(number);
-        table.insert_unique(IndexEntry::table_hash(entry.hash), entry, |entry| {
-            IndexEntry::table_hash(entry.hash)
-        });
+        IndexEntry::new(number, hash_of(&number.to_be_bytes()))
     }
 
     #[test]
     fn a_key_is_compared_with_few_others() {
         let mut table = HashTable::new();
-        (0..1_000).for_each(|number| insert(&mut table, number));
+        (0..1_000).for_each(|number| put(&mut table, entry(number)));
         let compared = (0..1_000)
             .map(|number| table.iter_hash(IndexEntry::table_hash(entry(number).hash)).count());
         assert!((1_000..1_500).contains(&compared.sum::<usize>()));
@@ -80,12 +86,12 @@ mod tests {
     #[test]
     fn a_table_without_room_because_of_removed_entries_is_rebuilt_in_its_size() {
         let mut table = HashTable::with_capacity(56);
-        (0..48).for_each(|number| insert(&mut table, number));
+        (0..48).for_each(|number| put(&mut table, entry(number)));
         for number in 48..1_000_000 {
             let hash = IndexEntry::table_hash(entry(number - 48).hash);
             let old = table.find_entry(hash, |entry| entry.number == number - 48);
             old.map(hashbrown::hash_table::OccupiedEntry::remove).ok().unwrap();
-            insert(&mut table, number);
+            put(&mut table, entry(number));
             if table.capacity() == table.len() {
                 break;
             }

@@ -1,12 +1,13 @@
 //! Traces of holds and permits.
 
 use tollgate::algorithm::amend::Amendment;
+use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitRequest;
 
 use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, look};
 use crate::rls::{descriptor, request};
-use crate::traces::TraceCase;
+use crate::traces::{TraceCase, TracedHoldCall};
 
 const FIXED: &str = "requests_per_unit: 9, unit: hour";
 const GCRA: &str = "algorithm: gcra, requests_per_unit: 9, unit: hour";
@@ -18,6 +19,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         of_each(a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice).to_vec(),
         of_each(a_reserve_that_another_slot_denies_leaves_another_by_its_id).to_vec(),
         of_each(a_reserve_that_another_slot_denies_does_not_renew_a_hold).to_vec(),
+        of_each(a_hold_of_one_hit_is_reserved_once_and_extended).to_vec(),
         [FIXED, GCRA].map(a_record_has_four_receipts_at_most).to_vec(),
         ["k0", "k1", "k2"].map(a_record_that_expires_now_is_removed).to_vec(),
         vec![
@@ -48,6 +50,24 @@ fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice(rate: &st
         [(1, decide(all)), (0, TraceOperation::Tallies("k0=a".to_owned()))]
     });
     in_one_slot(&[&format!("{}, record: [who]", with_holds(rate))], trace.collect())
+}
+
+/// The second call names the counter twice.
+fn a_hold_of_one_hit_is_reserved_once_and_extended(rate: &str) -> TraceCase {
+    let call = |action, counters| {
+        let call = TracedHoldCall { id: "r", action, hits: 1, ttl: Some(Micros::from_secs(1)) };
+        TraceOperation::Hold(request(vec![descriptor(&[("k0", "a")]); counters]), call)
+    };
+    let trace = vec![
+        (0, call(HoldAction::ReserveOnce, 1)),
+        (1, call(HoldAction::ReserveOnce, 2)),
+        (1, call(HoldAction::ReserveOnce, 1)),
+        (0, look("k0")),
+        (SECOND / 2, call(HoldAction::Extend, 1)),
+        (0, open_holds()),
+        (SECOND / 2 + 1, look("k0")),
+    ];
+    in_one_slot(&[&with_holds(rate)], trace)
 }
 
 /// Returns requests at once: a reserve of three hits of `k0` that the slot of `k1` denies, and
@@ -123,7 +143,7 @@ fn a_cost_is_taken_back_while_there_is_a_grant() -> TraceCase {
     in_one_slot(&[&with_holds(GCRA)], trace)
 }
 
-/// It may be of before the reset.
+/// The hold may have been made before the reset.
 fn a_hold_of_the_instant_of_a_reset_is_not_given_back() -> TraceCase {
     let trace = vec![
         (0, decide([hits("k0", 3)])),

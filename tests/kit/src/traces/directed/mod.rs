@@ -85,7 +85,7 @@ fn amend(key: &str, amendment: Amendment) -> TraceOperation {
     TraceOperation::Amend(format!("{key}=a"), amendment)
 }
 
-/// Returns a look at that counter, of which all stores must say the same.
+/// Returns a look at that counter, which all stores must answer alike.
 fn look(key: &str) -> TraceOperation {
     amend(key, Amendment::Look)
 }

@@ -18,8 +18,8 @@
 --   before and after: instant (7), remaining hits of a grant (7), the instant at which they expire
 --   (7), windows (1), for each: counted hits (7), remaining hits (7), reset_after (7), time until
 --   one hit fits (7), both in us, 2^55 if absent. Of take-backs: 5 (1), and for each the verdict
---   (1) and 13 bytes without meaning; or of a return without an effect 2 (1), 1 if it is repeated,
---   2 if it is late (5), and 15 bytes without meaning. Or 4 as in decide.lua.
+--   (1) and 13 bytes without meaning; or of a return without an effect 2 (1), 1 if the loan has been
+--   returned, 2 if it is late (5), and 15 bytes without meaning. Or 4 as in decide.lua.
 local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT, RETURNS = 1, 2, 3, 4, 5, 6
 local RETURNED, LATE = 1, 2
 local CONCURRENCY, DONE = 6, 1

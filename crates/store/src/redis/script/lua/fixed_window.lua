@@ -39,10 +39,9 @@ local function fixed_windows()
     return at, known
   end
 
-  -- Returns the hits to add to window i. A charge is later than the window if the server has lost it,
-  -- and its clock is behind.
+  -- Returns the hits to add to window i. No charge is later than the instant.
   local function added(i, hits, writes)
-    if writes == REFUND or writes == TAKE_BACK and begins[i] <= charged_at and charged_at < stops[i] then
+    if writes == REFUND or writes == TAKE_BACK and begins[i] <= charged_at then
       return -hits
     end
     return writes == TAKE_BACK and 0 or hits

@@ -110,7 +110,7 @@ ledgers = function()
     while at < #value do
       local count, base = unpack_from(is_wide and '>I2I7' or '>I2I4', value, at)
       at = at + ENTRY - 5 + count * ENTRY
-      -- Before the first entry is what would be its total, too.
+      -- Without entries, this is the total before them.
       local _, total = unpack_from(FORM, value, at - ENTRY)
       most = max(most, total - base)
     end

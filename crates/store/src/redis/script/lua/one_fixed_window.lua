@@ -31,7 +31,8 @@ judges[5] = function(at, value, hits, writes)
     allowed = used + hits <= limit
     is_written = writes == BOTH or writes == (allowed and 1 or 2)
     used = is_written and used + hits or used
-  elseif writes == REFUND or writes == TAKE_BACK and stop - period <= charged_at and charged_at < stop then
+  elseif writes == REFUND or writes == TAKE_BACK and stop - period <= charged_at then
+    -- No charge is later than the instant.
     is_written = used > 0 and hits > 0
     used = max(used - hits, 0)
   elseif writes > TAKE_BACK then
