@@ -4,8 +4,10 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::simulation::{Fault, SKEW, SimulatedRun, found_after};
+use super::simulation::{Fault, SKEW, SimulatedRun};
 use crate::check::CheckedProperty;
+use crate::history::{ObservedAnswer, ObservedCall};
+use crate::run::VerifyRun;
 
 /// Histories of a service without a fault, unless the variable has another number; and for one run
 /// of each service with a fault.
@@ -190,4 +192,37 @@ fn one_client_cannot_show_a_fault_of_concurrent_calls() {
     let mut run = simulation((WINDOWS, Fault::ReadsBeforeItWrites), 1, 1000, 0).run();
     assert!(run.calls.len() > 100, "{}", run.calls.len());
     assert_eq!(found_after(&mut run), None);
+}
+
+/// Returns the number of calls after which the fault of a run is found, if it is.
+fn found_after(run: &mut VerifyRun) -> Option<usize> {
+    let all = std::mem::take(&mut run.calls);
+    let mut ends: Vec<u64> = all.iter().map(|call| call.end).collect();
+    ends.sort_unstable();
+    let mut is_found = |end: u64| {
+        let begun = all.iter().filter(|call| call.begin < end);
+        run.calls = begun.map(|call| until(call, end)).collect();
+        run.check(SKEW).results().iter().any(|result| {
+            let is_timely = result.property != CheckedProperty::AnsweredInTime;
+            is_timely && result.contradictions > 0
+        })
+    };
+    // A check of fewer calls takes less time.
+    let powers = (0..usize::BITS).map(|power| 1_usize << power);
+    let enough = powers.map(|count| count.min(ends.len())).find(|count| {
+        let end = ends.get(count.saturating_sub(1));
+        end.is_none_or(|end| is_found(*end)) || *count == ends.len()
+    })?;
+    let within = ends.get(..enough)?;
+    let found = within.partition_point(|end| !is_found(*end));
+    (found < enough).then_some(found + 1)
+}
+
+/// Returns a call as it is known at a time.
+fn until(call: &ObservedCall, time: u64) -> ObservedCall {
+    if call.end <= time {
+        return call.clone();
+    }
+    let answer = ObservedAnswer::Failed { error: "under way".to_owned() };
+    ObservedCall { end: time, answer, ..call.clone() }
 }

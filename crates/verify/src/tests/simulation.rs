@@ -18,7 +18,7 @@ use tollgate_policy::{CompileOptions, Imposes, PolicySet, Source};
 
 use super::services::{MemoryCounters, MemoryRequest};
 use super::{SECOND, START};
-use crate::history::{CallAction, HoldEnd, ObservedAnswer, ObservedCall};
+use crate::history::{CallAction, HoldEnd};
 use crate::rules::{TargetKind, rules_at};
 use crate::run::VerifyRun;
 use crate::service::{
@@ -373,37 +373,4 @@ impl SimulatedRun {
         }
         served
     }
-}
-
-/// Returns the number of calls after which the fault of a run is found, if it is.
-pub(super) fn found_after(run: &mut VerifyRun) -> Option<usize> {
-    let all = std::mem::take(&mut run.calls);
-    let mut ends: Vec<u64> = all.iter().map(|call| call.end).collect();
-    ends.sort_unstable();
-    let mut is_found = |end: u64| {
-        let begun = all.iter().filter(|call| call.begin < end);
-        run.calls = begun.map(|call| until(call, end)).collect();
-        run.check(SKEW).results().iter().any(|result| {
-            let is_timely = result.property != crate::check::CheckedProperty::AnsweredInTime;
-            is_timely && result.contradictions > 0
-        })
-    };
-    // A check of fewer calls takes less time.
-    let powers = (0..usize::BITS).map(|power| 1_usize << power);
-    let enough = powers.map(|count| count.min(ends.len())).find(|count| {
-        let end = ends.get(count.saturating_sub(1));
-        end.is_none_or(|end| is_found(*end)) || *count == ends.len()
-    })?;
-    let within = ends.get(..enough)?;
-    let found = within.partition_point(|end| !is_found(*end));
-    (found < enough).then_some(found + 1)
-}
-
-/// Returns a call as it is known at a time.
-fn until(call: &ObservedCall, time: u64) -> ObservedCall {
-    if call.end <= time {
-        return call.clone();
-    }
-    let answer = ObservedAnswer::Failed { error: "under way".to_owned() };
-    ObservedCall { end: time, answer, ..call.clone() }
 }
