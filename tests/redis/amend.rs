@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::callers::hit_as;
-use super::{cluster, last_write, metric, policy, remaining, serve};
+use super::{cluster, last_write, metric, only_counter, policy, remaining, serve};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
@@ -55,11 +55,9 @@ async fn a_reset_frees_a_counter_that_was_written_while_the_clock_was_ahead() {
         let policies = Policies::of(&policy(&[("user", limit)]));
         let (service, client) = serve(&policies, &redis.url(), &[]).await;
         assert!(client.hit("user", "ann").await);
-        let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
-        let [key] = keys.as_slice() else { panic!("{keys:?}") };
-        let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+        let (key, value) = only_counter(&redis, "*").await;
         let ahead = (last_write(&value) + DAY_US).to_be_bytes();
-        redis.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead[1..]]).await.unwrap();
+        redis.query_bytes::<()>(&[b"SETRANGE", &key, b"1", &ahead[1..]]).await.unwrap();
 
         let admin = format!("http://{}", service.admin);
         let ended = output(["reset", "--admin", &admin, "test", "user=ann"]);
@@ -86,11 +84,9 @@ async fn a_reset_reads_the_calendar_at_the_time_of_a_server_days_behind() {
     let policies = Policies::of(&policy(&[("user", limit)]));
     let (_other, client) = serve(&policies, &redis.url(), &[]).await;
     assert!(client.hit("user", "ann").await);
-    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
-    let [key] = keys.as_slice() else { panic!("{keys:?}") };
-    let value: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    let (key, value) = only_counter(&redis, "*").await;
     let ahead = last_write(&value) + u64::from(DAYS.unsigned_abs()) * 86_400_000_000;
-    redis.query_bytes::<()>(&[b"SETRANGE", key, b"1", &ahead.to_be_bytes()[1..]]).await.unwrap();
+    redis.query_bytes::<()>(&[b"SETRANGE", &key, b"1", &ahead.to_be_bytes()[1..]]).await.unwrap();
     let (service, _) = serve(&policies, &redis.url(), &[]).await;
     let reset = amend(&service, "reset", "ann", json!({})).await;
     assert_eq!(reset["after"]["windows"][0]["used"], 0, "{reset}");

@@ -4,7 +4,7 @@
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::{last_write, policy, serve};
+use super::{last_write, only_counter, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, request};
@@ -60,8 +60,7 @@ async fn a_counter_is_stored_in_the_short_form_after_one_in_the_wide_form() {
         decide(&sides, START, vec![commit("t"), short("together")]).await;
         let mut values = Vec::new();
         for user in ["alone", "together"] {
-            let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{user}")]).await.unwrap();
-            values.push(redis.query_bytes::<Vec<u8>>(&[b"GET", &keys[0]]).await.unwrap());
+            values.push(only_counter(&redis, &format!("*{user}")).await.1);
         }
         assert_eq!(values[1], values[0], "{algorithm}");
     }
@@ -76,9 +75,7 @@ async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
     let policies = Policies::of(&policy(&[("log", limit)]));
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     assert!(client.hit("log", "a").await);
-    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*"]).await.unwrap();
-    let [key] = keys.as_slice() else { panic!("{keys:?}") };
-    let one: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    let (key, one) = only_counter(&redis, "*").await;
     let last = last_write(&one);
     let entry = |number: u32| {
         let at = last - u64::from(MOST_ENTRIES - number);
@@ -86,10 +83,10 @@ async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
     };
     let head = [&one[..8], &20_000_u16.to_be_bytes(), &[0; 4]].concat();
     let full: Vec<u8> = head.into_iter().chain((1..=MOST_ENTRIES).flat_map(entry)).collect();
-    redis.query_bytes::<()>(&[b"SET", key, &full, b"KEEPTTL"]).await.unwrap();
+    redis.query_bytes::<()>(&[b"SET", &key, &full, b"KEEPTTL"]).await.unwrap();
 
     assert!(!client.hit("log", "a").await);
-    let now: Vec<u8> = redis.query_bytes(&[b"GET", key]).await.unwrap();
+    let now: Vec<u8> = redis.query_bytes(&[b"GET", &key]).await.unwrap();
     assert_eq!(now[8..14], full[8..14], "as many entries, and none before them");
     let kept = full.len() - 11;
     assert_eq!(now[14..kept], full[25..], "the first has its own hit and that of the oldest");
@@ -111,14 +108,12 @@ async fn the_largest_totals_of_a_ledger_are_bounded() {
     let (_service, client) = serve(&policies, &redis.url(), &[]).await;
     for (key, tag, entries) in [("log", 23, 2), ("window", 21, 1)] {
         assert!(client.hit(key, key).await);
-        let keys: Vec<Vec<u8>> = redis.query(&["KEYS", &format!("*{key}")]).await.unwrap();
-        let [name] = keys.as_slice() else { panic!("{keys:?}") };
-        let one: Vec<u8> = redis.query_bytes(&[b"GET", name]).await.unwrap();
+        let (name, one) = only_counter(&redis, &format!("*{key}")).await;
         let value = [&[tag], &one[1..10], &wide(5), &one[14..21], &wide(MAX_HITS)].concat();
-        redis.query_bytes::<()>(&[b"SET", name, &value, b"KEEPTTL"]).await.unwrap();
+        redis.query_bytes::<()>(&[b"SET", &name, &value, b"KEEPTTL"]).await.unwrap();
 
         client.status(of(&[(key, key)], 10)).await;
-        let now: Vec<u8> = redis.query_bytes(&[b"GET", name]).await.unwrap();
+        let now: Vec<u8> = redis.query_bytes(&[b"GET", &name]).await.unwrap();
         assert_eq!(now[0], tag, "{key}");
         assert_eq!(now[8..10], u16::to_be_bytes(entries), "{key}");
         assert_eq!(now[10..17], wide(0), "{key}: the total before the oldest entry");

@@ -167,6 +167,15 @@ async fn is_ready(service: &Tollgate) -> bool {
     Web::new(service.http).get("/readyz").await.status == 200
 }
 
+/// Returns the key that matches a pattern, of which there is only one, and its value.
+async fn only_counter(redis: &Redis, pattern: &str) -> (Vec<u8>, Vec<u8>) {
+    let mut keys: Vec<Vec<u8>> = redis.query(&["KEYS", pattern]).await.unwrap();
+    assert_eq!(keys.len(), 1, "{keys:?}");
+    let key = keys.remove(0);
+    let value = redis.query_bytes(&[b"GET", &key]).await.unwrap();
+    (key, value)
+}
+
 /// Returns the instant of the last write of a value, in microseconds: it comes after the tag.
 fn last_write(value: &[u8]) -> u64 {
     u64::from_be_bytes([&[0][..], &value[1..8]].concat().try_into().unwrap())

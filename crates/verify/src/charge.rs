@@ -262,13 +262,7 @@ struct ChargeTimes {
 
 impl ChargeTimes {
     fn of(calls: &[ObservedCall]) -> Self {
-        let is_commit = |call: &&ObservedCall| {
-            matches!(
-                call.action,
-                CallAction::End { by: HoldEnd::Commit, .. }
-                    | CallAction::EndAgain { by: HoldEnd::Commit, .. }
-            )
-        };
+        let is_commit = |call: &&ObservedCall| call.action.end() == Some(HoldEnd::Commit);
         let charging = calls.iter().filter(|call| call.action.is_charge() || is_commit(call));
         let mut begins: Vec<u64> = charging.clone().map(|call| call.begin).collect();
         let mut ends: Vec<u64> = charging.map(ObservedCall::charged_by).collect();

@@ -131,6 +131,14 @@ impl CallAction {
         }
     }
 
+    /// Returns the way in which the request ends a hold, for the first time or again.
+    pub fn end(self) -> Option<HoldEnd> {
+        match self {
+            Self::End { by, .. } | Self::EndAgain { by, .. } => Some(by),
+            Self::Charge | Self::Reserve { .. } | Self::Repeat { .. } | Self::Extend { .. } => None,
+        }
+    }
+
     /// Returns `true` if the request changes nothing while the store remembers the hold.
     pub(crate) fn is_again(self) -> bool {
         matches!(self, Self::Repeat { .. } | Self::EndAgain { .. })

@@ -25,14 +25,7 @@ impl VerifiedService for RateLimitClient {
     ) -> Result<ServiceDecision, ClientError> {
         let VerifyRequest { domain, mut descriptors, action, hits, hold: id } = request;
         let hits_addend = (action == CallAction::Charge).then_some(hits);
-        let end = match action {
-            CallAction::End { by, .. } | CallAction::EndAgain { by, .. } => Some(by),
-            CallAction::Charge
-            | CallAction::Reserve { .. }
-            | CallAction::Repeat { .. }
-            | CallAction::Extend { .. } => None,
-        };
-        if end == Some(HoldEnd::Settle) {
+        if action.end() == Some(HoldEnd::Settle) {
             for entries in &mut descriptors {
                 entries.push((SETTLE.to_owned(), id.clone()));
             }

@@ -3,19 +3,19 @@
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 
-use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look, policy};
+use super::{
+    SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, look, policy,
+};
 use crate::traces::TraceCase;
 
 pub(super) fn cases() -> Vec<TraceCase> {
-    let windows =
-        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
     let resets = [
         "requests_per_unit: 9, unit: hour",
         "algorithm: gcra, requests_per_unit: 9, unit: hour",
         "algorithm: sliding_window, requests_per_unit: 9, unit: hour",
         "algorithm: sliding_log, requests_per_unit: 9, unit: hour",
-        &format!("algorithm: sliding_window, {windows}"),
-        &format!("algorithm: sliding_log, {windows}"),
+        &format!("algorithm: sliding_window, {WINDOWS}"),
+        &format!("algorithm: sliding_log, {WINDOWS}"),
     ]
     .map(a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left);
     let grants = [

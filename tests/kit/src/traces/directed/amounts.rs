@@ -3,7 +3,9 @@
 use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 
-use super::{MS, SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look, policy};
+use super::{
+    MS, SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, look, policy,
+};
 use crate::traces::{TraceCase, TraceStep};
 
 pub(super) fn cases() -> Vec<TraceCase> {
@@ -129,9 +131,7 @@ fn the_first_mark_stays_sealed() -> TraceCase {
 
 /// The cost is in the newest entry of the window that is full.
 fn logs_of_windows_become_wide() -> TraceCase {
-    let windows =
-        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
-    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1m }}");
+    let limit = format!("algorithm: sliding_log, {WINDOWS}, hold: {{ ttl: 1m }}");
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (1, decide([hold("reserve", "k0", "r", 1)])),

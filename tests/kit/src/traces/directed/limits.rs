@@ -3,7 +3,7 @@
 use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 
-use super::{SECOND, amend, decide, hits, hold, in_one_slot, look};
+use super::{SECOND, WINDOWS, amend, decide, hits, hold, in_one_slot, look};
 use crate::traces::{TraceCase, TraceOperation};
 
 pub(super) fn cases() -> Vec<TraceCase> {
@@ -20,9 +20,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
 /// A cost past the limit is added to the newest entry in the windows that are full. An entry that
 /// is exactly one period old is not in the window.
 fn a_window_of_a_log_is_full_without_the_entry_that_ends_now() -> TraceCase {
-    let windows =
-        "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
-    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1m }}");
+    let limit = format!("algorithm: sliding_log, {WINDOWS}, hold: {{ ttl: 1m }}");
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (SECOND / 2, decide([hold("reserve", "k0", "r", 1)])),

@@ -30,6 +30,9 @@ use crate::rls::{descriptor, request};
 
 const MS: i64 = 1_000;
 const SECOND: i64 = 1_000 * MS;
+/// The windows of a limit that has two.
+const WINDOWS: &str =
+    "windows: [{ requests_per_unit: 2, unit: second }, { requests_per_unit: 9, unit: hour }]";
 
 /// All traces.
 pub static DIRECTED: LazyLock<Vec<TraceCase>> = LazyLock::new(|| {
