@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tracing::error;
 
 use super::connection_limits::ConnectionLimits;
 use super::decisions::DecisionThread;
@@ -69,14 +68,8 @@ pub(super) fn serve_public(
 ) -> io::Result<JoinHandle<()>> {
     let process = Arc::clone(&shared.process);
     let metrics = Arc::clone(&shared.metrics);
-    let listener = listener.into_std()?;
-    threads::spawn("http", move || async move {
-        match TcpListener::from_std(listener) {
-            Ok(listener) => {
-                admin::serve_public(listener, connections, process, metrics, decisions, end).await
-            }
-            Err(error) => error!(%error, "failed to serve HTTP"),
-        }
+    threads::serve("http", listener, move |listener| {
+        admin::serve_public(listener, connections, process, metrics, decisions, end)
     })
 }
 

@@ -89,7 +89,7 @@ pub async fn run_over<B: Backend>(
     let ShutdownSettings { delay, timeout } = settings.shutdown;
     let built = build(open, settings, prepared).await?;
     let Built { operators, callers, probed, mut running } = built;
-    operators.serve(&mut running.tasks);
+    operators.serve(&mut running.tasks)?;
     tokio::select! {
         served = callers.serve(&mut running) => served?,
         () = probed.drain(shutdown, delay) => {}

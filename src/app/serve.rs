@@ -34,7 +34,10 @@ pub(super) struct Operators<B> {
 impl<B: Backend> Operators<B> {
     /// Serves in the background until the end of `tasks`, and follows the files of certificates,
     /// tokens and keys.
-    pub(super) fn serve(self, tasks: &mut Tasks) {
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub(super) fn serve(self, tasks: &mut Tasks) -> io::Result<()> {
         let Self { web, listener, admission, certificates, statistics, stats_listener } = self;
         let connections = web.connections;
         connections.announce();
@@ -42,11 +45,12 @@ impl<B: Backend> Operators<B> {
         let shared = web.shared.clone();
         tasks.add_finishing("admin", web.serve_admin(listener, tasks.end()));
         let stats =
-            statistics.serve(stats_listener, connections.stats, &shared.metrics, tasks.end());
+            statistics.serve(stats_listener, connections.stats, &shared.metrics, tasks.end())?;
         if let Some(stats) = stats {
             tasks.add_finishing("stats", stats);
         }
         tasks.add("files", follow_files(certificates, admission, &shared));
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 
 use super::cannot_start::CannotStart;
 use super::listener::announce;
+use super::threads;
 use crate::admin;
 use crate::settings::{PrometheusSettings, StatsSettings};
 use crate::telemetry::metrics::{Metrics, MetricsOptions};
@@ -56,27 +57,28 @@ impl StatisticsServices {
     }
 
     /// Exposes the statistics to Prometheus until `shutdown` completes, if there is a listener for
-    /// them.
+    /// them. Runs on a thread of its own.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub(super) fn serve(
         self,
         listener: Option<TcpListener>,
         connections: usize,
         metrics: &Arc<Metrics>,
         shutdown: impl Future<Output = ()> + Send + 'static,
-    ) -> Option<JoinHandle<()>> {
-        let listener = listener?;
-        let stats = Arc::clone(metrics.stats()?);
+    ) -> io::Result<Option<JoinHandle<()>>> {
+        let wanted = (listener, self.settings.prometheus, metrics.stats().cloned());
+        let (Some(listener), Some(PrometheusSettings { path, .. }), Some(stats)) = wanted else {
+            return Ok(None);
+        };
         announce("stats", listener.local_addr());
         let exposition = Arc::new(Exposition::new(stats, self.mappings, self.settings.tags));
-        let path = self.settings.prometheus?.path;
-        Some(tokio::spawn(admin::serve_stats(
-            listener,
-            connections,
-            path,
-            exposition,
-            Arc::clone(&metrics.http),
-            shutdown,
-        )))
+        let metrics = Arc::clone(&metrics.http);
+        let serve = move |listener| {
+            admin::serve_stats(listener, connections, path, exposition, metrics, shutdown)
+        };
+        threads::serve("stats", listener, serve).map(Some)
     }
 
     /// Starts to send the statistics to statsd, if configured.
