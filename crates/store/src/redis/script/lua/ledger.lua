@@ -10,27 +10,26 @@ local byte, sub, floor, min = string.byte, string.sub, math.floor, math.min
 -- Whether the current value is wide, the bytes of an entry and its format.
 local is_wide, ENTRY, FORM = false, 11, '>I7I4'
 
--- Returns the first entry of a ledger with at least `position`, from entry `i` on, and the total
--- before it. `base` is the total before entry i, `count` the last entry, `start` the offset of the
--- first one. It is almost always the first or the second.
-local function since(value, start, i, count, base, position)
-  if i > count then
-    return i, base
+-- Returns the first entry of a ledger with at least `position`, and the total before it. `base` is
+-- the total before the first entry, `count` the last entry, `start` the offset of the first one.
+local function since(value, start, count, base, position)
+  if count == 0 then
+    return 1, base
   end
-  local other, total = unpack_from(FORM, value, start + (i - 1) * ENTRY)
+  -- It is almost always the first or the second.
+  local other, total = unpack_from(FORM, value, start)
   if other >= position then
-    return i, base
+    return 1, base
+  elseif count == 1 then
+    return 2, total
   end
-  i, base = i + 1, total
-  if i > count then
-    return i, base
-  end
-  other, total = unpack_from(FORM, value, start + (i - 1) * ENTRY)
+  base = total
+  other, total = unpack_from(FORM, value, start + ENTRY)
   if other >= position then
-    return i, base
+    return 2, base
   end
   -- Entry low - 1 is before `position`, and its total is known.
-  local low, high = i + 1, count + 1
+  local low, high = 3, count + 1
   base = total
   while low < high do
     local middle = floor((low + high) / 2)

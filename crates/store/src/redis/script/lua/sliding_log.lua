@@ -18,21 +18,21 @@ do
   -- Evaluates each window. Returns the longest period, the first entry that counts in it and the
   -- total before that.
   local function look(at, value, instant, count)
-    local longest, oldest = 0, 1
+    local longest, first, before = 0, nil, nil
     for i = 1, count do
       local limit, period = unpack_from('>I4I7', text, at)
       at = at + 11
       limits[i], periods[i] = limit, period
-      firsts[i], befores[i] = since(value, start, 1, entries, base, instant - period + 1)
+      firsts[i], befores[i] = since(value, start, entries, base, instant - period + 1)
       if period > longest then
-        longest, oldest = period, i
+        longest, first, before = period, firsts[i], befores[i]
       end
     end
     -- An empty log matters until its instant.
     if entries == 0 then
       newest = instant - longest
     end
-    return longest, firsts[oldest], befores[oldest]
+    return longest, first, before
   end
 
   -- Created on first use, since it is rare.
@@ -63,8 +63,8 @@ do
         return part > 0 and sub(value, 1, 1) .. pack('>I7', instant)
           .. shortened(value, start, first, entries, before, total - part)
       end
-      local entry, reached = since(value, start, 1, entries, base, charged_at)
-      local _, up_to = since(value, start, 1, entries, base, charged_at + 1)
+      local entry, reached = since(value, start, entries, base, charged_at)
+      local _, up_to = since(value, start, entries, base, charged_at + 1)
       local part = min(hits, up_to - reached)
       if part == 0 or charged_at + longest <= instant then
         return nil
@@ -73,7 +73,7 @@ do
         .. ledgers().without(value, start, entries, base, entry, reached, part)
       -- Entries that no longer count are dropped.
       read(new)
-      first, before = since(new, start, 1, entries, base, instant - longest + 1)
+      first, before = since(new, start, entries, base, instant - longest + 1)
       return sub(new, 1, 8) .. pack(is_wide and '>I2I7' or '>I2I4', entries - first + 1, before) .. sub(new, start + (first - 1) * ENTRY)
     end
 
@@ -101,7 +101,7 @@ do
         local log = logs[i] or shared
         read(log)
         local instant = max(now, (unpack_from('>I7', log, 2)))
-        local first = since(log, start, 1, entries, base, instant - period + 1)
+        local first = since(log, start, entries, base, instant - period + 1)
         full[i] = entries - first + 1 >= limit
         any, all = any or full[i], all and full[i]
       end
@@ -237,7 +237,7 @@ do
       fits = fits and total - befores[i] + hits <= limits[i]
     end
     local allowed, new = fits
-    if writes < REFUND and (writes == BOTH or writes == (fits and 1 or 2)) or writes == PAST then
+    if writes == BOTH or writes == (fits and 1 or 2) or writes == PAST then
       allowed = fits or writes == PAST
       local last, sum = merges and entries - 1 or entries, total + hits
       local kept = last - first + 1

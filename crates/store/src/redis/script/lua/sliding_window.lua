@@ -51,7 +51,7 @@ do
           return nil
         end
         newest, total = unpack_from(FORM, value, place - ENTRY)
-        first, before = since(value, start, 1, entries, base, current - buckets)
+        first, before = since(value, start, entries, base, current - buckets)
       end
       limits[i], periods[i], widths[i], starts[i], counts[i], firsts[i] = limit, period, width, start, entries, first
       bases[i], befores[i], totals[i], newests[i], currents[i] = base, before, total, newest, current
@@ -117,7 +117,7 @@ do
         end
       else
         local index = floor(charged_at / widths[i])
-        local entry, before = since(value, start, 1, entries, bases[i], index)
+        local entry, before = since(value, start, entries, bases[i], index)
         local position, total
         if entry <= entries then
           position, total = unpack_from(FORM, value, start + (entry - 1) * ENTRY)
@@ -180,7 +180,7 @@ do
       return after
     end
     local allowed, new, lives_until = fits
-    if writes < REFUND and (writes == BOTH or writes == (fits and 1 or 2)) or writes == PAST then
+    if writes == BOTH or writes == (fits and 1 or 2) or writes == PAST then
       allowed = fits or writes == PAST
       new, lives_until = charged(value, hits, instant, count, buckets)
       if not new then
@@ -191,7 +191,7 @@ do
       new = allowed and changed(value, hits, writes, instant, count, buckets)
       if new then
         value = new
-        look(at, value, 0, instant, count, buckets, weighted)
+        look(at, value, hits, instant, count, buckets, weighted)
       end
       lives_until = instant
       for i = 1, count do
