@@ -63,19 +63,9 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       -- These have no effect if the request has ended a hold of its ID before.
       local is_once = operation == COMMIT or operation == SETTLE
       local end_of = is_once and key .. id
-      -- With all its fields at once, since a table that grows costs more.
-      local check = {
-        key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
-        has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id, end_of = end_of,
-        allowed = false, verdict = 0, wanted = 0, counter = false, effect = 0, wrote = 0, held = 0, cost = 0,
-        drafted_from = false, draft = false, draft_wrote = 0, draft_writes = 0, draft_effect = 0, draft_held = 0,
-        draft_cost = 0, after = 0,
-      }
-      at = judges[algorithm](parameters, false, 0, 0)
-      check.after = at
-      local counter = counters[key]
+      local counter, after = counters[key], judges[algorithm](parameters, false, 0, 0)
       if not counter then
-        counter = { first = i, algorithm = algorithm, has_hold = has_hold, hits = 0, reserves = false, state = false }
+        counter = { first = i, has_hold = has_hold, hits = 0, reserves = false, state = false }
         if hold_key then
           counter.state = holds.load(algorithm, key, hold_key)
         else
@@ -92,7 +82,14 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       end
       r.keys[i], r.values[i], r.news[i], r.kept[i] = key, counter.state and counter.state.value, false, false
       r.instants[i], r.charged[i], r.befores[i], r.afters[i] = false, false, false, false
-      checks[i], check.counter = check, counter
+      -- A constructor of more than 16 fields makes room for 32, which is enough for a check: a table
+      -- that grows costs more.
+      checks[i] = {
+        key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
+        has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id,
+        end_of = end_of, after = after, counter = counter, known = false, seen_writes = (role - role % 16) / 16,
+      }
+      at = after
     end
     return checks, at
   end
@@ -104,8 +101,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     for _, check in ipairs(checks) do
       local counter = check.counter
       local state = drafts[counter] or counter.state
-      local draft_writes = (check.role - check.role % 16) / 16
-      if not state or counter.algorithm ~= check.algorithm or counter.has_hold ~= check.has_hold then
+      if not state then
         check.allowed = nil
       elseif check.end_of and ended[check.end_of] then
         check.allowed = true
@@ -117,19 +113,19 @@ local function in_turn(r, next_key, count_vote, is_admitted)
           check.known = check.allowed and HELD or CONFLICT
           r.conflicts = r.conflicts or not check.allowed
         else
-          local writes = draft_writes > 0 and draft_writes or check.admitted
+          local writes = check.seen_writes > 0 and check.seen_writes or check.admitted
           check.drafted_from = state
           local effect
           check.allowed, drafts[counter], check.draft_wrote, effect, check.draft_held, check.draft_cost =
             perform(check, state, writes)
-          check.draft, check.draft_writes, check.draft_effect = drafts[counter], resolved(writes, check.allowed), effect
+          check.draft, check.draft_effect = drafts[counter], effect
           if effect == COMMITTED or effect == SETTLED then
             ended[check.key .. check.id] = true
           end
         end
       end
       check.wanted = counter.hits + check.hits
-      if draft_writes > 0 or check.admitted > 0 and check.admitted <= BOTH then
+      if check.seen_writes > 0 or check.admitted > 0 and check.admitted <= BOTH then
         counter.hits = check.wanted
       end
       check.verdict = check.allowed and ALLOWED or check.allowed == false and DENIED or UNREADABLE
@@ -151,7 +147,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       writes = resolved(writes, allowed)
       if allowed ~= nil and not r.lost[counter.first] and not check.known and not (check.end_of and ended[check.end_of]) then
         if writes > 0 then
-          if check.drafted_from == state and check.draft_writes == writes then
+          -- A charge mode writes as in the draft, or nothing.
+          if check.drafted_from == state then
             state, check.wrote = check.draft, check.draft_wrote
             check.effect, check.held, check.cost = check.draft_effect, check.draft_held, check.draft_cost
           else
@@ -161,9 +158,9 @@ local function in_turn(r, next_key, count_vote, is_admitted)
           if check.effect == COMMITTED or check.effect == SETTLED then
             ended[check.key .. check.id] = true
           end
-          r.instants[i], r.charged[i] = state.written_at, check.has_hold and check.wrote > 0 and state
+          r.instants[i], r.charged[i] = state.written_at, check.has_hold and check.wrote ~= 0 and state
         end
-        local charged, refused_hits = check.wrote > 0 and check.hits or 0, allowed and 0 or check.hits
+        local charged, refused_hits = check.wrote ~= 0 and check.hits or 0, allowed and 0 or check.hits
         if check.entries and charged + refused_hits > 0 then
           local value =
             beside().with_hits(check.algorithm, check.parameters, state.value, check.entries, charged, refused_hits)
