@@ -69,7 +69,8 @@ do
       last_sealed = last_sealed - 1
     end
     local i = last_sealed > 0 and last_sealed + 2 or 1
-    local groups = slice(marks, 1, i - 1)
+    -- The first group takes the place of mark i.
+    local groups = slice(marks, 1, i)
     while i <= count do
       local begun, whole, part = mark(marks, i)
       local following, longest, spanned = i + 1, math.min(widest, whole), 0

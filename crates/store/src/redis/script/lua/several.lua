@@ -105,9 +105,9 @@ local function several()
       elseif r.lost[i] then
         new = nil
         if allowed then
-          verdict, allowed, left, window, reset = r.lost[i], nil, 0, 0, 0
+          verdict, allowed, left, window, reset, effect = r.lost[i], nil, 0, 0, 0, nil
         else
-          verdict = DENIED + (verdict >= WITH_EFFECT and WITH_EFFECT or 0)
+          verdict = DENIED + (has_hold and WITH_EFFECT or 0)
         end
       end
       is_rare = true
@@ -129,7 +129,7 @@ local function several()
       else
         reply = pack('>BI5BI7', verdict, left, window, reset)
       end
-      return at, verdict >= WITH_EFFECT and reply .. pack('>BI4I4', effect, held, cost) or reply
+      return at, effect and reply .. pack('>BI4I4', effect, held, cost) or reply
     end
 
     -- Records that check `i` cannot be written. Returns false.
