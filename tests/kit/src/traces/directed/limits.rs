@@ -14,6 +14,14 @@ pub(super) fn cases() -> Vec<TraceCase> {
         an_entry_counts_for_the_last_microsecond_of_its_period(),
         a_backlog_may_be_less_than_the_deepest_by_a_part_of_a_microsecond(),
         a_counter_whose_hits_were_refunded_has_room_for_the_most_hits(),
+        a_window_that_began_at_the_last_write_keeps_its_hits(),
+        a_log_is_charged_without_the_entry_that_no_longer_counts(),
+        a_take_back_drops_the_entry_that_ends_now(),
+        a_take_back_spares_later_hits_though_its_own_were_refunded(),
+        a_take_back_keeps_entries_before_it("algorithm: sliding_log"),
+        a_take_back_keeps_entries_before_it("algorithm: sliding_window"),
+        a_cost_past_both_windows_reports_the_longer_one("algorithm: sliding_log"),
+        a_cost_past_both_windows_reports_the_longer_one("algorithm: sliding_window"),
     ]
 }
 
@@ -88,4 +96,70 @@ fn a_counter_whose_hits_were_refunded_has_room_for_the_most_hits() -> TraceCase 
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)
+}
+
+/// The first instant of all traces begins a second.
+fn a_window_that_began_at_the_last_write_keeps_its_hits() -> TraceCase {
+    let limit = "requests_per_unit: 9, unit: second";
+    let trace = vec![(0, decide([hits("k0", 1)])), (0, decide([hits("k0", 1)])), (0, look("k0"))];
+    in_one_slot(&[limit], trace)
+}
+
+fn a_log_is_charged_without_the_entry_that_no_longer_counts() -> TraceCase {
+    let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (10, decide([hits("k0", 2)])),
+        (SECOND - 5, decide([hits("k0", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// The entry is exactly one period old.
+fn a_take_back_drops_the_entry_that_ends_now() -> TraceCase {
+    let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (10, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
+        (SECOND - 10, TraceOperation::TakeBack(0, 1)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// One of the two hits of a loan is refunded, so that one is left to take back.
+fn a_take_back_spares_later_hits_though_its_own_were_refunded() -> TraceCase {
+    let limit = "algorithm: sliding_log, requests_per_unit: 20, unit: hour";
+    let trace = vec![
+        (0, decide([hits("k0", 3)])),
+        (1, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
+        (1, amend("k0", Amendment::Refund(1))),
+        (1, decide([hits("k0", 2)])),
+        (1, TraceOperation::TakeBack(0, 2)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// There are fewer entries before the loan than after it, so that those before are rewritten.
+fn a_take_back_keeps_entries_before_it(algorithm: &str) -> TraceCase {
+    let limit = format!("{algorithm}, requests_per_unit: 20, unit: hour");
+    let charge = || (120 * SECOND, decide([hits("k0", 1)]));
+    let mut trace = vec![charge(), charge()];
+    trace.push((120 * SECOND, TraceOperation::Lend("k0=a".to_owned(), 1, Charge::Admitted)));
+    trace.extend([charge(), charge(), charge(), charge()]);
+    trace.extend([(1, TraceOperation::TakeBack(0, 1)), (0, look("k0"))]);
+    in_one_slot(&[&limit], trace)
+}
+
+/// Of two windows without room, the longer one binds an admitted request.
+fn a_cost_past_both_windows_reports_the_longer_one(algorithm: &str) -> TraceCase {
+    let limit = format!("{algorithm}, {WINDOWS}, hold: {{ ttl: 1m }}");
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (1, decide([hold("commit", "k0", "r", 10)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
 }

@@ -4,7 +4,7 @@ use tollgate::algorithm::hold::HoldAction;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::{TraceOperation, decide, hits, hold, in_one_slot, in_slots, look};
+use super::{SECOND, TraceOperation, decide, hits, hold, in_one_slot, in_slots, look};
 use crate::rls::{descriptor, request};
 use crate::traces::rules::{RandomRule, text_of};
 use crate::traces::{TraceCase, TracedHoldCall};
@@ -23,13 +23,25 @@ pub(super) fn cases() -> Vec<TraceCase> {
     let mut cases: Vec<_> =
         algorithms.map(a_charge_before_a_reserve_that_another_slot_denies_is_taken_back).into();
     cases.extend(HOLDING.map(a_retried_call_for_a_counter_that_is_named_twice_changes_nothing));
-    cases.extend(HOLDING.map(a_conflict_denies_the_request_in_shadow_mode));
+    for keys in [&["k0", "k1", "k0"][..], &["k0", "k1"]] {
+        cases
+            .extend(HOLDING.map(|limit| a_conflict_denies_the_request_in_shadow_mode(keys, limit)));
+    }
     cases.extend(HOLDING.map(a_cancel_ends_a_hold_for_each_time_that_it_names_the_counter));
     for operation in ["settle", "commit"] {
         let ends = |limit| a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation, limit);
         cases.extend(HOLDING.map(ends));
     }
-    cases.extend([a_refund_has_no_vote(), a_request_is_denied_by_a_limit_that_cannot_be_read()]);
+    cases.extend([
+        a_refund_has_no_vote(),
+        a_refund_of_a_limit_with_holds_has_no_vote(&["k2"]),
+        a_refund_of_a_limit_with_holds_has_no_vote(&["k2", "k2"]),
+        a_request_is_denied_by_a_limit_that_cannot_be_read(),
+        a_peek_of_no_hits_asks_for_none(),
+        a_value_of_4096_bytes_is_restored(116, -SECOND),
+        // This one is too long by a byte.
+        a_value_of_4096_bytes_is_restored(117, 0),
+    ]);
     cases
 }
 
@@ -56,10 +68,10 @@ fn a_retried_call_for_a_counter_that_is_named_twice_changes_nothing(limit: &str)
 }
 
 /// The counters of a call have other hits than before, and that denies although no limit does.
-fn a_conflict_denies_the_request_in_shadow_mode(limit: &str) -> TraceCase {
+fn a_conflict_denies_the_request_in_shadow_mode(keys: &[&str], limit: &str) -> TraceCase {
     let trace = vec![
         (0, call(HoldAction::ReserveOnce, &["k0"], 2)),
-        (1, call(HoldAction::ReserveOnce, &["k0", "k1", "k0"], 3)),
+        (1, call(HoldAction::ReserveOnce, keys, 3)),
         (0, look("k1")),
     ];
     let modes = Modes { shadow: true, ..Modes::default() };
@@ -104,6 +116,51 @@ fn a_refund_has_no_vote() -> TraceCase {
     let quota = "    quota_mode: true\n";
     let policies = vec![text_of(&[rule(quota), rule(quota), rule("")], true)];
     TraceCase { policies, ..in_one_slot(&[], trace) }
+}
+
+/// The same where the limit of the refund keeps holds, or checks name a counter twice.
+fn a_refund_of_a_limit_with_holds_has_no_vote(charged: &[&str]) -> TraceCase {
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..hits("k1", 1) };
+    let mut all = vec![hits("k0", 1), refund];
+    all.extend(charged.iter().map(|key| hits(key, 1)));
+    let trace = vec![(0, decide([hits("k0", 1)])), (1, decide(all)), (0, look("k2"))];
+    let rule = |options, mode| {
+        let limit = format!("requests_per_unit: 1, unit: hour, charge: admitted{options}");
+        RandomRule { limit, mode }
+    };
+    let quota = "    quota_mode: true\n";
+    let rules = [rule("", quota), rule(", hold: { ttl: 1m }", quota), rule("", "")];
+    TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
+}
+
+/// It needs room for one hit, which is none of those that a denied charge after it would need.
+fn a_peek_of_no_hits_asks_for_none() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 5)])),
+        (0, decide([hits("k0", 0), hits("k0", 5)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&["requests_per_unit: 5, unit: hour, charge: afterwards"], trace)
+}
+
+/// The value has 16 bytes, 29 tallies of 136 bytes and one of 20 and `last`. Its charge is denied by
+/// the limit of another slot, and taken back. Then the clock steps back: a counter that is restored
+/// has the instant of before.
+fn a_value_of_4096_bytes_is_restored(last: usize, step: i64) -> TraceCase {
+    let charge = |who: &str| [hits("k0", 1), descriptor(&[("who", who)])];
+    let mut trace: Vec<_> =
+        (0..29).map(|number| (0, decide(charge(&format!("{number:0116}"))))).collect();
+    let [hit, who] = charge(&"a".repeat(last));
+    trace.extend([
+        (0, decide([hit.clone(), who.clone()])),
+        (SECOND, decide([hit, hits("k1", 2), who])),
+        (step, look("k0")),
+    ]);
+    let limits = [
+        "requests_per_unit: 99, unit: hour, charge: admitted, record: [who]",
+        "requests_per_unit: 1, unit: hour, charge: admitted",
+    ];
+    in_slots(&limits, trace)
 }
 
 /// The fourth step meets a value that is cut, and its limit denies if the store fails: the request
