@@ -8,7 +8,8 @@ use crate::traces::{TraceCase, TraceOperation};
 
 pub(super) fn cases() -> Vec<TraceCase> {
     vec![
-        a_window_of_a_log_is_full_without_the_entry_that_ends_now(),
+        a_window_of_a_log_is_full_until_its_first_entry_ends(0),
+        a_window_of_a_log_is_full_until_its_first_entry_ends(1),
         a_weighted_bucket_counts_whole_until_the_period_after_it_begins(),
         a_backlog_may_exceed_the_room_by_a_part_of_a_microsecond(),
         an_entry_counts_for_the_last_microsecond_of_its_period(),
@@ -26,13 +27,13 @@ pub(super) fn cases() -> Vec<TraceCase> {
 }
 
 /// A cost past the limit is added to the newest entry in the windows that are full. An entry that
-/// is exactly one period old is not in the window.
-fn a_window_of_a_log_is_full_without_the_entry_that_ends_now() -> TraceCase {
+/// is exactly one period old is not in the window; one that is younger by `early` us is.
+fn a_window_of_a_log_is_full_until_its_first_entry_ends(early: i64) -> TraceCase {
     let limit = format!("algorithm: sliding_log, {WINDOWS}, hold: {{ ttl: 1m }}");
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (SECOND / 2, decide([hold("reserve", "k0", "r", 1)])),
-        (SECOND / 2, decide([hold("commit", "k0", "r", 3)])),
+        (SECOND / 2 - early, decide([hold("commit", "k0", "r", 3)])),
         (0, look("k0")),
         (SECOND / 2, look("k0")),
         (SECOND / 2, look("k0")),

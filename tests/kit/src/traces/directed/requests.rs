@@ -37,6 +37,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2"]),
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2", "k2"]),
         a_request_is_denied_by_a_limit_that_cannot_be_read(),
+        a_denied_reserve_that_cannot_be_recorded_is_denied(),
         a_peek_of_no_hits_asks_for_none(),
         a_value_of_4096_bytes_is_restored(116, -SECOND),
         // This one is too long by a byte.
@@ -131,6 +132,17 @@ fn a_refund_of_a_limit_with_holds_has_no_vote(charged: &[&str]) -> TraceCase {
     let quota = "    quota_mode: true\n";
     let rules = [rule("", quota), rule(", hold: { ttl: 1m }", quota), rule("", "")];
     TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
+}
+
+/// The first step first meets a full server.
+fn a_denied_reserve_that_cannot_be_recorded_is_denied() -> TraceCase {
+    let who = descriptor(&[("who", "ann")]);
+    let all = [hold("reserve", "k0", "r", 10), hits("k1", 1), who];
+    let limits = [
+        "requests_per_unit: 9, unit: hour, hold: { ttl: 1m }, record: [who]",
+        "requests_per_unit: 9, unit: hour",
+    ];
+    in_one_slot(&limits, vec![(0, decide(all)), (0, look("k1"))])
 }
 
 /// It needs room for one hit, which is none of those that a denied charge after it would need.
