@@ -101,11 +101,9 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     for _, check in ipairs(checks) do
       local counter = check.counter
       local state = drafts[counter] or counter.state
-      if not state then
-        check.allowed = nil
-      elseif check.end_of and ended[check.end_of] then
+      if check.end_of and ended[check.end_of] then
         check.allowed = true
-      else
+      elseif state then
         local open = check.operation == RESERVE_ONCE
           and holds.more().open_hits(counter.state, check.algorithm, check.parameters, check.id) or 0
         if open > 0 then
@@ -146,7 +144,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       check.effect, check.wrote, check.held, check.cost = check.known or NOTHING, 0, 0, 0
       writes = resolved(writes, allowed)
       if allowed ~= nil and not r.lost[counter.first] and not check.known and not (check.end_of and ended[check.end_of]) then
-        if writes > 0 then
+        if writes ~= 0 then
           -- A charge mode writes as in the draft, or nothing.
           if check.drafted_from == state then
             state, check.wrote = check.draft, check.draft_wrote
@@ -180,7 +178,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     local reports = {}
     for i, check in ipairs(checks) do
       local state, verdict = states[check.counter], check.verdict
-      local left, window, reset, retry = 0, 0, 0, nil
+      local left, window, reset, retry, effect = 0, 0, 0, nil, ''
       if verdict == ALLOWED or verdict == DENIED then
         local hits, mode, of = 0, REFUND, string.sub(text, check.parameters, check.after - 1)
         local known = reports[check.counter]
@@ -198,12 +196,12 @@ local function in_turn(r, next_key, count_vote, is_admitted)
             reports[check.counter] = { of = of, left = left, window = window, reset = reset }
           end
         end
-        verdict = verdict + check.wrote + (check.has_hold and WITH_EFFECT or 0)
+        verdict = verdict + check.wrote
+        if check.has_hold then
+          verdict, effect = verdict + WITH_EFFECT, pack('>BI4I4', check.effect, check.held, check.cost)
+        end
       end
-      said[i] = pack('>BI5BI7', verdict, left, window, reset) .. (verdict % WRITTEN == DENIED and pack('>I7', retry) or '')
-      if verdict >= WITH_EFFECT then
-        said[i] = said[i] .. pack('>BI4I4', check.effect, check.held, check.cost)
-      end
+      said[i] = pack('>BI5BI7', verdict, left, window, reset) .. (verdict % WRITTEN == DENIED and pack('>I7', retry) or '') .. effect
     end
   end
 
