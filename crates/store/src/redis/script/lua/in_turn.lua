@@ -82,8 +82,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       end
       r.keys[i], r.values[i], r.news[i], r.kept[i] = key, counter.state and counter.state.value, false, false
       r.instants[i], r.charged[i], r.befores[i], r.afters[i] = false, false, false, false
-      -- A constructor of more than 16 fields makes room for 32, which is enough for a check: a table
-      -- that grows costs more.
+      -- A constructor of more than 16 fields makes room for 32, which is enough for a check: a
+      -- table that grows costs more.
       checks[i] = {
         key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
         has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id,
