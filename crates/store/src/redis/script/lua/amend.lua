@@ -22,7 +22,7 @@
 --   returned, 2 if it is late (5), and 15 bytes without meaning. Or 4 as in decide.lua.
 local RESETS, REFUNDS, GRANTS, TAKES_BACK, TAKES_BACK_OF_GRANT, RETURNS = 1, 2, 3, 4, 5, 6
 local RETURNED, LATE = 1, 2
-local CONCURRENCY, DONE = 6, 1
+local DONE = 1
 local with_data, byte = beside(), string.byte
 -- Each write sets the time to live.
 renews = true
@@ -126,11 +126,6 @@ end
 -- value without them was restored.
 local untouched, restored
 
--- Returns true if the counter has records of holds, which are not part of its value. Permits are.
-local function has_records(check)
-  return check.has_hold and check.algorithm ~= CONCURRENCY
-end
-
 -- Returns true if no write followed the charge. One without a digest is repeated, and the
 -- result compared: a digest would add cost to every charge.
 local function is_untouched(check)
@@ -161,10 +156,10 @@ local function restore(check)
       value = tallies ~= '' and with_data.unused(check.algorithm, check.at)
     end
     value = value and with_data.with_tallies(value, tallies)
-    if has_records(check) then
+    if check.has_hold then
       holds.more().restore(check.own, value and check.old_head or '')
     end
-  elseif has_records(check) then
+  elseif check.has_hold then
     holds.extend(check.own, 0)
   end
   restored[check.key] = true
@@ -173,7 +168,7 @@ local function restore(check)
     return type(answer) == 'table' and answer.err
   end
   if check.entries then
-    value = with_data.with_hits(check.algorithm, check.at, value, check.entries, -check.hits, 0)
+    value = with_data.with_hits(value, check.entries, -check.hits, 0)
   end
   -- The field of no ID is the head.
   local record = check.old_record
@@ -201,7 +196,7 @@ local function take_back(check)
     _, _, _, new, lives_until = judged(check.algorithm, check.at, check.value, hits, TAKE_BACK, nil, of_grant)
   end
   if new and check.entries then
-    new = with_data.with_hits(check.algorithm, check.at, new, check.entries, -hits, 0)
+    new = with_data.with_hits(new, check.entries, -hits, 0)
   end
   return new and write(check, new, lives_until, id, record)
 end

@@ -100,8 +100,7 @@ beside = function()
         local merged, of_charged, of_denied, after = unpack_from('>I2c0I7I7', tallies, least)
         tallies = counted(sub(tallies, 1, least - 1) .. sub(tallies, after), '', of_charged, of_denied)
       end
-      place, had_charged, had_denied = #tallies + 1, 0, 0
-      tallies = tallies .. pack('>I2c0', #entry, entry)
+      return tallies .. pack('>I2c0I7I7', #entry, entry, charged, denied)
     end
     local hits = place + 2 + #entry
     return sub(tallies, 1, hits - 1)
@@ -127,14 +126,9 @@ beside = function()
     return joined(state, tallies, left, gone_at, granted_at, reset_at, reset_until)
   end
 
-  -- Returns the value of a check's counter with hits added to the tallies of its entries.
-  local function with_hits(number, at, value, entries, charged, denied)
-    local tallies, _ = '', nil
-    if value then
-      _, tallies = split(value)
-    else
-      value = unused(number, at)
-    end
+  -- Returns a value with hits added to the tallies of the entries of a check.
+  local function with_hits(value, entries, charged, denied)
+    local _, tallies = split(value)
     return with_tallies(value, tallied(tallies, entries, charged, denied))
   end
 

@@ -15,7 +15,7 @@ do
   -- An end relative to now and hits in one exact number: TTLs are below 2^37 us, hits below 2^14.
   local HITS = 16384
   local MOST_PERMITS = 65535
-  local NONE, RESERVE, EXTEND, LOOK, RESERVE_ONCE = 0, 1, 5, 6, 7
+  local RESERVE, EXTEND, LOOK = 1, 5, 6
 
   -- Returns the time until `room` hits or fewer are left in the permits of a value. `in_order`:
   -- those that have not ended do so in the order in which they were taken.
@@ -139,7 +139,7 @@ do
       end
       local ends, of_permit, length = unpack_from('>I7I4B', value, place + ENDS)
       local next_place = place + PERMIT + length
-      local is_live = ends > instant and of_permit > 0
+      local is_live = ends > instant
       -- A substring costs more than its last byte.
       local is_own = is_live and length == id_length and (length == 0 or byte(value, next_place - 1) == final)
         and sub(value, place + PERMIT, next_place - 1) == id
@@ -159,7 +159,7 @@ do
     if value and place ~= #value + 1 then
       return after
     end
-    local takes = operation <= RESERVE or operation == RESERVE_ONCE
+    local takes = operation <= RESERVE
     local allowed, new = true
     if takes and writes < REFUND then
       allowed = used + hits <= limit

@@ -73,7 +73,7 @@ local function fixed_windows()
     if not is_one then
       count, at = unpack_from('>B', text, at)
     end
-    local last, instant, size = -1, now, 4
+    local last, instant, size = -1, now
     if value then
       local tag = #value >= 8 and byte(value)
       size = tag == 19 and 7 or 4

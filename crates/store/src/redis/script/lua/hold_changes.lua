@@ -164,7 +164,8 @@ holds.more = function()
     if not is_read then
       return after, nil, allowed
     end
-    own.since = own.since or (new_record or algorithm == GCRA) and own.instant
+    -- Without one, `is_full` is false, so that there is a record.
+    own.since = own.since or own.instant
     if operation ~= COMMIT then
       held, cost = 0, 0
     end

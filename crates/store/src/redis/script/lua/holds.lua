@@ -29,8 +29,9 @@
 do
   local byte, sub = string.byte, string.sub
   local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
-  -- Bytes of a value that an algorithm can read at least, and of a head without its value.
-  local MIN_VALUE, MIN_HEAD = 8, 17
+  -- Bytes of a value that an algorithm can read at least, and of a head without its value and its
+  -- marks.
+  local MIN_VALUE, MIN_HEAD = 8, 21
   -- Position of the first receipt in a record, bytes of a receipt, receipts of a record.
   local RECEIPTS, RECEIPT, MAX_RECEIPTS = 10, 11, 4
   -- Inserts between two checks of the records at least.
@@ -54,8 +55,8 @@ do
       last = 0, instant = now, whole = false, part = 0, amount = 0, least = 0, renews = false, written_at = now,
       old_head = head,
     }
-    -- A command that fails returns a table, whose length is 0.
-    if value and #value < MIN_VALUE or head and #head < MIN_HEAD then
+    -- A command that fails returns a table, whose length is 0. Two bytes of a head are read first.
+    if value and #value < MIN_VALUE or head and #head < 2 then
       return nil
     elseif head then
       -- A value of up to 24 bytes is its own first and last 24 bytes.
@@ -71,15 +72,13 @@ do
         own.is_stale, own.old_head = true, false
       else
         own.since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
-        if #head < place + MARK_BYTES * count - 1 then
+        if #head < place + MARK_BYTES * count + 3 then
           return nil
         elseif count > 0 then
           own.marks = sub(head, place, place + MARK_BYTES * count - 1)
           place = place + MARK_BYTES * count
         end
-        if #head >= place + 3 then
-          own.unchecked = unpack_from('>I4', head, place)
-        end
+        own.unchecked = unpack_from('>I4', head, place)
       end
     end
     if value and algorithm ~= CONCURRENCY then
@@ -173,7 +172,7 @@ do
         end
       end
       own.since = own.since or (record or algorithm == GCRA) and own.instant
-    elseif wrote > WRITTEN and is_reserve then
+    elseif wrote == OF_GRANT and is_reserve then
       effect = UNRECORDED
     end
     if not record then
@@ -195,12 +194,12 @@ do
     local effect, held = NOTHING, 0
     if operation == LOOK then
       effect, held = taken > 0 and OPEN or NOTHING, taken
-    elseif operation ~= NONE and wrote > 0 then
+    elseif operation ~= NONE and wrote ~= 0 then
       if operation == EXTEND then
         effect = EXTENDED_TTL
       elseif operation ~= RESERVE then
         effect = SETTLED
-      elseif wrote > WRITTEN then
+      elseif wrote == OF_GRANT then
         effect = UNRECORDED
       else
         effect = taken > 0 and REPEATED or RESERVED

@@ -160,8 +160,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         end
         local charged, refused_hits = check.wrote ~= 0 and check.hits or 0, allowed and 0 or check.hits
         if check.entries and charged + refused_hits > 0 then
-          local value =
-            beside().with_hits(check.algorithm, check.parameters, state.value, check.entries, charged, refused_hits)
+          local value = state.value or beside().unused(check.algorithm, check.parameters)
+          value = beside().with_hits(value, check.entries, charged, refused_hits)
           state = check.has_hold and holds.more().copy(state, value)
             or { value = value, lives_until = state.lives_until, written_at = state.written_at }
         end
