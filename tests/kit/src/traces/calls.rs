@@ -58,13 +58,14 @@ pub(super) async fn return_loan(
     limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
     descriptor: &str,
     back: LoanReturn,
-) -> Returned {
+) -> Result<Returned, String> {
     let snapshot = limiter.snapshot();
     let entries = entries(descriptor).into_iter().collect();
     let descriptor = Descriptor { entries, limit: None, hits: Hits::Charge(1), hold: None };
     let target = limiter.loan_target(snapshot.as_deref().unwrap(), "test", &descriptor).unwrap();
     let deadline = instant() + TEST_TIMEOUT;
-    limiter.store().return_loan(&target.check(), back, deadline).await.unwrap()
+    let returned = limiter.store().return_loan(&target.check(), back, deadline).await;
+    returned.map_err(|error| error.to_string())
 }
 
 pub async fn tallies(

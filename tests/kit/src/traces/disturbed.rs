@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::TraceOperation;
 use super::network::SpoiledItems::{Cut, CutEnd, CutHeads, OtherTag, WrongType};
 use super::network::{CalmNetwork, ServerFault};
 use super::sides::Sides;
+use super::{LentHits, TraceOperation};
 
 /// Values by the names of their keys.
 type StoredValues = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -47,6 +47,7 @@ pub(super) async fn disturb(
     networks: &[Arc<CalmNetwork>],
     (number, now): (usize, u64),
     operation: &TraceOperation,
+    lent: &LentHits,
 ) -> Result<(), String> {
     if !number.is_multiple_of(EVERY) {
         return Ok(());
@@ -60,7 +61,7 @@ pub(super) async fn disturb(
     let whole: Vec<_> = networks.iter().map(|network| network.values()).collect();
     let saved: Vec<_> = networks.iter().map(|network| network.begin(fault)).collect();
     let disturbed: Vec<_> = networks.iter().map(|network| network.values()).collect();
-    let answers = sides.of_servers(networks.len(), operation).await;
+    let answers = sides.of_servers(networks.len(), operation, lent).await;
     let values: Vec<_> = networks.iter().map(|network| network.values()).collect();
     for (network, saved) in networks.iter().zip(saved) {
         network.note_all();

@@ -90,6 +90,9 @@ pub enum TraceOperation {
     /// Requests at once, of which one may meet charges of another that are taken back: their
     /// answers are not compared.
     Overlapping(Vec<RateLimitRequest>),
+    /// A request whose scripts take this time each, in microseconds, so that charges are taken back
+    /// later than they are made. Its answers are not compared.
+    Slow(RateLimitRequest, u64),
     /// A call for the holds of an ID at some counters.
     Hold(RateLimitRequest, TracedHoldCall),
     /// A request, first without taking its hits, then with.
@@ -108,6 +111,9 @@ pub enum TraceOperation {
     OpenHolds(String),
 }
 
+/// What is left of charges in advance, each with the descriptor of its counter.
+type LentHits = Vec<(String, Receipt)>;
+
 /// Runs a trace. Returns the first difference between the sides.
 pub async fn run(sides: &Sides, case: &TraceCase) -> Result<(), String> {
     run_with(sides, case, &mut Unwatched).await
@@ -121,6 +127,7 @@ trait StepWatch {
         _: &Sides,
         _: (usize, u64),
         _: &TraceOperation,
+        _: &LentHits,
     ) -> Result<(), String> {
         Ok(())
     }
@@ -159,7 +166,7 @@ async fn run_with(
         latest = latest.max(now);
         let step = (number, now);
         let watched = async {
-            watch.before(sides, step, operation).await?;
+            watch.before(sides, step, operation, &lent).await?;
             perform(sides, now, operation, &mut lent).await?;
             watch.after(sides, step).await
         };
@@ -176,7 +183,7 @@ async fn perform(
     sides: &Sides,
     now: u64,
     operation: &TraceOperation,
-    lent: &mut Vec<(String, Receipt)>,
+    lent: &mut LentHits,
 ) -> Result<(), String> {
     match operation {
         TraceOperation::Decide(message) => {
@@ -185,6 +192,10 @@ async fn perform(
         TraceOperation::Together(messages) => sides.decide_together(now, messages).await,
         TraceOperation::Overlapping(messages) => {
             sides.decide_overlapping(now, messages).await;
+            Ok(())
+        }
+        TraceOperation::Slow(message, _) => {
+            sides.decide_overlapping(now, std::slice::from_ref(message)).await;
             Ok(())
         }
         TraceOperation::Hold(message, call) => {
@@ -207,24 +218,31 @@ async fn perform(
             sides.amend(now, &descriptor, Amendment::Look).await.map(drop)
         }
         TraceOperation::Return(which, hits, usable_for) => {
-            let Some((descriptor, part)) = part_of(lent, *which, *hits) else { return Ok(()) };
-            // The hits of a loan are never from a grant. The same number means the same loan.
-            let unused = Receipt { of_grant: false, ..part };
-            let number = u128::from(part.at.as_micros()) << 64 | u128::from(usable_for.get());
-            let number = number.to_be_bytes();
-            let back = LoanReturn { unused, number, usable_for: *usable_for };
+            let loan = loan_of(lent, *which, *hits, *usable_for);
+            let Some((descriptor, back)) = loan else { return Ok(()) };
             sides.return_loan(now, &descriptor, back).await?;
             sides.amend(now, &descriptor, Amendment::Look).await.map(drop)
         }
     }
 }
 
-/// Takes hits of one of the charges that are lent. Returns them with their descriptor.
-fn part_of(
-    lent: &mut Vec<(String, Receipt)>,
+/// Takes hits of one of the charges that are lent. Returns them as a loan that could be used for
+/// this time, with their descriptor.
+fn loan_of(
+    lent: &mut LentHits,
     which: usize,
     hits: u64,
-) -> Option<(String, Receipt)> {
+    usable_for: Micros,
+) -> Option<(String, LoanReturn)> {
+    let (descriptor, part) = part_of(lent, which, hits)?;
+    // The hits of a loan are never from a grant. The same number means the same loan.
+    let unused = Receipt { of_grant: false, ..part };
+    let number = u128::from(part.at.as_micros()) << 64 | u128::from(usable_for.get());
+    Some((descriptor, LoanReturn { unused, number: number.to_be_bytes(), usable_for }))
+}
+
+/// Takes hits of one of the charges that are lent. Returns them with their descriptor.
+fn part_of(lent: &mut LentHits, which: usize, hits: u64) -> Option<(String, Receipt)> {
     let which = which.checked_rem(lent.len())?;
     let (descriptor, receipt) = lent[which].clone();
     let part = Receipt { hits: receipt.hits.min(hits), ..receipt };

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use sha1::{Digest as _, Sha1};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
-use tollgate::algorithm::time::Timestamp;
+use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::store::clock::{Clock as _, ManualClock};
 use tollgate::store::redis::{
     BoxedStream, Environment, RedisOptions, RedisUrl, ServerAddress, Simulation,
@@ -79,6 +79,8 @@ struct CalmServers {
     /// The latest time of requests, in microseconds. Clocks of requests may step back; keys that
     /// have expired do not return.
     latest: u64,
+    /// The time that a script takes, in microseconds.
+    takes: u64,
     /// Errors of scripts themselves.
     broken: Vec<String>,
     /// Digest of all replies and items so far.
@@ -105,7 +107,8 @@ impl CalmNetwork {
             // Moments are microseconds since the epoch.
             fleet.step_clock(server, -i64::try_from(BASE_US).unwrap());
         }
-        let servers = CalmServers { fleet, latest: 0, broken: Vec::new(), trail: Sha1::default() };
+        let (broken, trail) = (Vec::new(), Sha1::default());
+        let servers = CalmServers { fleet, latest: 0, takes: 0, broken, trail };
         Arc::new(Self {
             servers: Arc::new(Mutex::new(servers)),
             clock: Arc::clone(clock),
@@ -117,6 +120,11 @@ impl CalmNetwork {
         let mut options = RedisOptions::at(RedisUrl::parse(url).unwrap().unwrap());
         options.access.environment = Environment::Simulated(Arc::clone(self) as _);
         options
+    }
+
+    /// Sets the time that a script takes from now on, in microseconds.
+    pub(super) fn take(&self, time: u64) {
+        self.servers.lock().takes = time;
     }
 
     /// Returns the latest time of requests in milliseconds.
@@ -256,7 +264,7 @@ async fn serve(
         let mut replies = Vec::new();
         while let Some(words) = commands.next() {
             let mut servers = servers.lock();
-            let CalmServers { fleet, latest, broken, trail } = &mut *servers;
+            let CalmServers { fleet, latest, takes, broken, trail } = &mut *servers;
             *latest = clock.now().as_micros().max(*latest);
             // Several calls at one instant.
             fleet.step_clock(server, 0);
@@ -268,6 +276,7 @@ async fn serve(
                 trail.update(&bytes);
                 let error = if let Resp::Error(text) = &reply { Some(text) } else { None };
                 broken.extend(error.filter(|text| text.starts_with("ERR ")).cloned());
+                clock.set(clock.now() + Micros::new(*takes));
             }
             replies.extend(bytes);
         }

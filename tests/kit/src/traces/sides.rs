@@ -26,7 +26,7 @@ use tollgate::telemetry::metrics::Metrics;
 
 use super::calls::{amend, decide, hold, lend, open_holds, peek, return_loan, tallies};
 use super::lifetimes::RememberedCounter;
-use super::{TraceOperation, TracedHoldCall};
+use super::{LentHits, TraceOperation, TracedHoldCall, loan_of};
 
 /// Timeout of one answer.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -134,9 +134,9 @@ impl Sides {
         at: u64,
         messages: &[RateLimitRequest],
     ) -> Vec<Vec<SideAnswer>> {
-        self.clock.set(Timestamp::from_micros(at));
         let mut answers = Vec::new();
         for (_, limiter) in &self.limiters {
+            self.clock.set(Timestamp::from_micros(at));
             answers.push(join_all(messages.iter().map(|message| decide(limiter, message))).await);
         }
         answers
@@ -263,19 +263,20 @@ impl Sides {
         let returning =
             self.limiters.iter().map(|(_, limiter)| return_loan(limiter, descriptor, back));
         let results = join_all(returning).await;
-        self.common(results, format_args!("at {at}: {descriptor}"))
+        self.common(results, format_args!("at {at}: {descriptor}"))?
     }
 
     pub(super) fn set_clock(&self, at: u64) {
         self.clock.set(Timestamp::from_micros(at));
     }
 
-    /// Performs a request, an operation on holds or an amendment on the first sides after memory.
-    /// Returns their answers, as text.
+    /// Performs a request, an operation on holds, an amendment or the return of a loan on the first
+    /// sides after memory. Returns their answers, as text.
     pub(super) async fn of_servers(
         &self,
         sides: usize,
         operation: &TraceOperation,
+        lent: &LentHits,
     ) -> Vec<Result<String, String>> {
         let mut answers = Vec::new();
         for (_, limiter) in self.limiters.iter().skip(1).take(sides) {
@@ -285,6 +286,11 @@ impl Sides {
                 text(hold(limiter, message, call).await)
             } else if let TraceOperation::Amend(descriptor, amendment) = operation {
                 text(amend(limiter, descriptor, *amendment).await)
+            } else if let TraceOperation::Return(which, hits, usable_for) = operation
+                && let Some((descriptor, back)) =
+                    loan_of(&mut lent.clone(), *which, *hits, *usable_for)
+            {
+                text(return_loan(limiter, &descriptor, back).await)
             } else {
                 continue;
             };

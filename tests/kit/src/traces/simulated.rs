@@ -14,7 +14,7 @@ use super::disturbed::disturb;
 use super::lifetimes::Lifetimes;
 use super::network::CalmNetwork;
 use super::sides::Sides;
-use super::{StepWatch, TraceCase, TraceOperation, cases, hold_cases, run_with};
+use super::{LentHits, StepWatch, TraceCase, TraceOperation, cases, hold_cases, run_with};
 use crate::world::server::fleet::Arrangement;
 
 /// Number of random cases, in which nearly every line of the scripts runs.
@@ -44,6 +44,7 @@ const STANDS_STILL_AT: Timestamp = Timestamp::from_micros(1_700_000_000_000_000)
 struct CalmServersWatch {
     networks: Vec<Arc<CalmNetwork>>,
     lifetimes: Lifetimes,
+    has_given_time: bool,
 }
 
 impl StepWatch for CalmServersWatch {
@@ -52,8 +53,14 @@ impl StepWatch for CalmServersWatch {
         sides: &Sides,
         step: (usize, u64),
         operation: &TraceOperation,
+        lent: &LentHits,
     ) -> Result<(), String> {
-        disturb(sides, &self.networks, step, operation).await
+        disturb(sides, &self.networks, step, operation, lent).await?;
+        // Servers' own clocks would stay ahead of memory.
+        let slow = if let TraceOperation::Slow(_, time) = operation { *time } else { 0 };
+        let time = if self.has_given_time { slow } else { 0 };
+        self.networks.iter().for_each(|network| network.take(time));
+        Ok(())
     }
 
     async fn after(&mut self, sides: &Sides, (_, now): (usize, u64)) -> Result<(), String> {
@@ -127,7 +134,7 @@ fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
         let case = if has_given_time { case } else { &forwards };
         let sides = Sides::with(clock, stores.collect(), time, case.modes).await;
         let lifetimes = Lifetimes::new(networks.len(), has_given_time);
-        let mut watch = CalmServersWatch { networks, lifetimes };
+        let mut watch = CalmServersWatch { networks, lifetimes, has_given_time };
         let difference = run_with(&sides, case, &mut watch).await.err();
         let trail = watch.networks.iter().map(|network| network.trail()).collect();
         EndOfCase { difference, trail }

@@ -1,11 +1,13 @@
 //! Traces of grants, resets, and data beside a state.
 
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 
 use super::{
-    SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, look, policy,
+    SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, in_slots, look, policy,
 };
+use crate::rls::{descriptor, request};
 use crate::traces::TraceCase;
 
 pub(super) fn cases() -> Vec<TraceCase> {
@@ -23,8 +25,12 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_grant_that_ends_leaves_the_reset(),
         a_used_up_grant_has_no_room_for_a_peek(),
         a_reset_forgets_the_instant_of_a_log_whose_hits_are_over(),
+        a_charge_leaves_the_time_to_live_of_a_grant(),
+        a_charge_is_restored_later_than_it_was_made(),
+        a_caller_without_a_tally_takes_hits_back_from_the_others(),
     ];
-    resets.into_iter().chain(grants).collect()
+    let returns = ["k0", "k1", "k2"].map(a_return_of_a_loan_fails_if_its_counter_is_not_written);
+    resets.into_iter().chain(grants).chain(returns).collect()
 }
 
 /// Refunds empty the counter. Its reset is earlier, and then the clock steps back.
@@ -92,6 +98,53 @@ fn a_reset_forgets_the_instant_of_a_log_whose_hits_are_over() -> TraceCase {
     let with_holds = format!("{limit}, hold: {{ ttl: 1m }}");
     let policies = [with_holds.as_str(), limit].map(|limit| policy(&[limit], true)).into();
     TraceCase { policies, ..in_one_slot(&[], trace) }
+}
+
+/// The grant ends within a millisecond, and the instant of the charge is later in its own one: from
+/// there, the time to live would be rounded to another end.
+fn a_charge_leaves_the_time_to_live_of_a_grant() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (0, grant(5, 7_200_000_500)),
+        (700, decide([hits("k0", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[WINDOWS], trace)
+}
+
+/// Another slot denies the charge, which is the first one of its window. Then the clock steps back
+/// to the window before.
+fn a_charge_is_restored_later_than_it_was_made() -> TraceCase {
+    let denied = request(vec![hits("k0", 1), hits("k1", 2)]);
+    let trace = vec![
+        (0, decide([hits("k0", 5)])),
+        (SECOND, TraceOperation::Slow(denied, 1)),
+        (-1, look("k0")),
+    ];
+    in_slots(&["requests_per_unit: 9, unit: second", "requests_per_unit: 1, unit: hour"], trace)
+}
+
+/// Another slot denies the first request. When its charge is taken back, 40 callers have more hits.
+fn a_caller_without_a_tally_takes_hits_back_from_the_others() -> TraceCase {
+    let who = |number: u32| descriptor(&[("who", &number.to_string())]);
+    let denied = request(vec![hits("k0", 1), hits("k1", 2), who(0)]);
+    let others = (1..=40).map(|number| request(vec![hits("k0", 2), who(number)]));
+    let trace = vec![
+        (0, TraceOperation::Overlapping(std::iter::once(denied).chain(others).collect())),
+        (0, TraceOperation::Tallies("k0=a".to_owned())),
+        (0, look("k0")),
+    ];
+    let limit = "requests_per_unit: 99, unit: hour, record: [who]";
+    in_slots(&[limit, "requests_per_unit: 1, unit: hour"], trace)
+}
+
+/// In step 6, a server refuses writes of some keys: of one of three counters, but not of the loan.
+fn a_return_of_a_loan_fails_if_its_counter_is_not_written(key: &str) -> TraceCase {
+    let limit = "requests_per_unit: 9, unit: hour";
+    let mut trace = vec![(0, TraceOperation::Lend(format!("{key}=a"), 3, Charge::Admitted))];
+    trace.resize(6, (0, look(key)));
+    trace.push((0, TraceOperation::Return(0, 2, Micros::from_secs(60))));
+    in_one_slot(&[limit, limit, limit], trace)
 }
 
 fn grant(hits: u32, length: u64) -> TraceOperation {

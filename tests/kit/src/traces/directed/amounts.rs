@@ -19,6 +19,9 @@ pub(super) fn cases() -> Vec<TraceCase> {
         marks_beyond_the_most_that_are_kept_are_dropped(),
         the_first_mark_stays_sealed(),
         logs_of_windows_become_wide(),
+        a_backlog_beyond_the_deepest_stays_as_it_is(),
+        a_value_without_a_backlog_is_of_its_own_rate(),
+        a_limit_of_another_rate_is_charged_for_its_own_denial(),
     ]
 }
 
@@ -141,4 +144,38 @@ fn logs_of_windows_become_wide() -> TraceCase {
         (0, look("k0")),
     ];
     in_one_slot(&[&limit], trace)
+}
+
+/// Three hits take a second, more than two, whose part of a microsecond is larger.
+fn a_backlog_beyond_the_deepest_stays_as_it_is() -> TraceCase {
+    let limit = |debt: u32| {
+        let rate = "algorithm: gcra, requests_per_unit: 3, unit: second, burst: 2";
+        format!("{rate}, max_debt: {debt}, charge: always")
+    };
+    let limits = [5, 0].map(limit);
+    let then = vec![(0, decide([hits("k0", 1)])), (0, look("k0"))];
+    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 3)]))], then)
+}
+
+/// Its bits after those of the limit are the same as of a backlog at the limit below.
+fn a_value_without_a_backlog_is_of_its_own_rate() -> TraceCase {
+    let limits = [9, 8].map(|n| format!("algorithm: gcra, requests_per_unit: {n}, unit: second"));
+    let first = vec![(0, decide([hits("k0", 1)])), (0, amend("k0", Amendment::Refund(1)))];
+    let then = vec![(0, look("k0")), (0, decide([hits("k0", 1)]))];
+    changing([&limits[0], &limits[1]], first, then)
+}
+
+/// The request is denied, so that only its denied hits are charged.
+fn a_limit_of_another_rate_is_charged_for_its_own_denial() -> TraceCase {
+    let both = |amount: u32| {
+        let rate = format!("algorithm: gcra, requests_per_unit: {amount}, unit: hour, burst: 2");
+        policy(&[&format!("{rate}, charge: blamed"), "requests_per_unit: 9, unit: hour"], true)
+    };
+    let trace = vec![
+        (0, decide([hits("k0", 2)])),
+        (0, look("k0")),
+        (1, decide([hits("k0", 1), hits("k1", 1)])),
+        (0, look("k0")),
+    ];
+    TraceCase { policies: [9, 8].map(both).into(), ..in_one_slot(&[], trace) }
 }

@@ -5,7 +5,7 @@ use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 
-use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, look};
+use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, look};
 use crate::rls::{descriptor, request};
 use crate::traces::{TraceCase, TracedHoldCall};
 
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         .map(|options| format!("requests_per_unit: 90, unit: day, calendar: true{options}"));
     let behind = limits.iter().map(|limit| a_clock_behind_leaves_counters_at_their_instant(limit));
     let ahead = limits.iter().map(|limit| a_server_counts_in_windows_of_its_clock(limit));
-    behind.chain(ahead).collect()
+    behind.chain(ahead).chain([limits_of_several_slots_count_in_windows_of_the_server()]).collect()
 }
 
 /// The counters are in no window that a request sends.
@@ -33,6 +33,15 @@ fn a_clock_behind_leaves_counters_at_their_instant(limit: &str) -> TraceCase {
 fn a_server_counts_in_windows_of_its_clock(limit: &str) -> TraceCase {
     let trace = operations().into_iter().map(|operation| (FAR, operation)).collect();
     in_one_slot(&[limit, limit], trace)
+}
+
+/// The requests of an instant are sent together, those of some nodes for several slots.
+fn limits_of_several_slots_count_in_windows_of_the_server() -> TraceCase {
+    let keys = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
+    let reserve = |key: &&str| request(vec![hold("reserve", key, "r", 2)]);
+    let all = || TraceOperation::Together(keys.iter().map(reserve).collect());
+    let limit = "requests_per_unit: 90, unit: day, calendar: true, hold: { ttl: 1m }";
+    in_slots(&[limit; 9], (0..5).map(|_| (FAR, all())).collect())
 }
 
 /// Returns operations of each kind on `k0` and `k1`.

@@ -1,5 +1,6 @@
 //! Traces of holds and permits.
 
+use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
@@ -22,6 +23,8 @@ pub(super) fn cases() -> Vec<TraceCase> {
         of_each(a_hold_of_one_hit_is_reserved_once_and_extended).to_vec(),
         [FIXED, GCRA].map(a_record_has_four_receipts_at_most).to_vec(),
         ["k0", "k1", "k2"].map(a_record_that_expires_now_is_removed).to_vec(),
+        of_each(a_look_finds_a_hold_of_one_hit).to_vec(),
+        [FIXED, GCRA].map(a_reserve_that_another_slot_denies_leaves_the_record_of_an_end).to_vec(),
         vec![
             a_permit_that_ends_now_does_not_count(),
             a_refund_ends_a_whole_permit(),
@@ -29,6 +32,13 @@ pub(super) fn cases() -> Vec<TraceCase> {
             a_hold_of_the_instant_of_a_reset_is_not_given_back(),
             records_of_one_request_count_before_they_are_stored(),
             a_counter_that_cannot_be_read_has_no_instant(),
+            a_counter_with_a_grant_that_cannot_be_read_has_an_instant(),
+            a_part_of_a_charge_is_taken_back_from_its_permit(),
+            an_operation_without_effect_has_the_instant_of_its_counter(),
+            a_reserve_that_another_slot_denies_leaves_a_counter_without_records(),
+            records_are_checked_again_after_as_many_as_have_not_expired(),
+            a_quarter_of_the_records_has_expired(),
+            a_record_until_a_multiple_of_30_s_renews_the_keys(),
         ],
     ]
     .concat()
@@ -187,4 +197,116 @@ fn a_counter_that_cannot_be_read_has_no_instant() -> TraceCase {
     trace.resize(12, (0, look("k0")));
     trace.push((1, decide([hits("k0", 1), hits("k1", 1)])));
     in_slots(&[&with_holds(rate), &with_holds(FIXED)], trace)
+}
+
+/// In step 66, its value lacks the last four of twelve bytes; without a grant it has eight in step
+/// 69. They are of no use, but for the instant, which the reply has for a denial by another slot.
+fn a_counter_with_a_grant_that_cannot_be_read_has_an_instant() -> TraceCase {
+    let limit = with_holds(&format!("{FIXED}, on_store_error: allow"));
+    let both = || decide([hits("k0", 1), hits("k1", 1)]);
+    let grant = Amendment::Grant { hits: 5, length: Micros::from_secs(3600) };
+    let mut trace = vec![(0, both()), (0, amend("k0", grant))];
+    trace.resize(66, (0, look("k0")));
+    trace.extend([(1, both()), (0, look("k0")), (0, look("k1")), (1, both())]);
+    in_slots(&[&limit, &limit], trace)
+}
+
+fn a_look_finds_a_hold_of_one_hit(rate: &str) -> TraceCase {
+    let call = TracedHoldCall { id: "r", action: HoldAction::Look, hits: 0, ttl: None };
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (0, TraceOperation::Hold(request(vec![descriptor(&[("k0", "a")])]), call)),
+    ];
+    in_one_slot(&[&with_holds(rate)], trace)
+}
+
+/// A commit of an ID whose hold has ended before has no effect.
+fn a_reserve_that_another_slot_denies_leaves_the_record_of_an_end(rate: &str) -> TraceCase {
+    let limit = with_holds(rate);
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 2)])),
+        (1, decide([hold("commit", "k0", "r", 2)])),
+        (1, with_a_denied_reserve("r", request(vec![hits("k0", 1)]))),
+        (1, decide([hold("commit", "k0", "r", 1)])),
+        (0, look("k0")),
+    ];
+    in_slots(&[&limit, &limit], trace)
+}
+
+fn a_part_of_a_charge_is_taken_back_from_its_permit() -> TraceCase {
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 2)])),
+        (1, TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted)),
+        (1, decide([hold("reserve", "k0", "s", 1)])),
+        (1, TraceOperation::TakeBack(0, 1)),
+        (0, open_holds()),
+        (0, decide([hold("commit", "k0", "s", 1)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&with_holds(PERMITS)], trace)
+}
+
+/// The clock steps back, and the reply for the case that another slot denies has an instant for
+/// each check.
+fn an_operation_without_effect_has_the_instant_of_its_counter() -> TraceCase {
+    let settle = |id| hold("settle", "k0", id, 1);
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 2)])),
+        (-10, decide([settle("s"), settle("t"), hits("k1", 1)])),
+        (0, look("k0")),
+    ];
+    let limit = with_holds(PERMITS);
+    in_slots(&[&limit, &limit], trace)
+}
+
+/// A charge without an ID writes no head, so that there is none before the reserve.
+fn a_reserve_that_another_slot_denies_leaves_a_counter_without_records() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (1, decide([hold("reserve", "k0", "r", 3), hold("reserve", "k1", "r", 10)])),
+        (0, open_holds()),
+        (0, look("k0")),
+    ];
+    let limit = with_holds(FIXED);
+    in_slots(&[&limit, &limit], trace)
+}
+
+/// The records are checked by the 34th insert.
+fn records_are_checked_again_after_as_many_as_have_not_expired() -> TraceCase {
+    let limit = with_holds("requests_per_unit: 1000, unit: hour");
+    let trace = vec![
+        (0, reserves("k0", 0..5)),
+        (30 * SECOND, reserves("k0", 5..33)),
+        (30 * SECOND, reserves("k0", 33..34)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
+}
+
+/// The records are checked by the 34th insert, which allows 34 more before the next check. One of
+/// these replaces a record that has expired. Then there are 68 fields, and 17 more have expired.
+fn a_quarter_of_the_records_has_expired() -> TraceCase {
+    let limit = with_holds("requests_per_unit: 1000, unit: hour");
+    let trace = vec![
+        (0, reserves("k0", 0..18)),
+        (30 * SECOND, reserves("k0", 18..33)),
+        (0, reserves("k0", 33..34)),
+        (0, reserves("k0", 34..67)),
+        (30 * SECOND, reserves("k0", 0..1)),
+        (0, reserves("k0", 67..68)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
+}
+
+/// The record before it expires a microsecond earlier, until which the keys need not be renewed.
+/// The multiple is also one below a multiple of a microsecond more.
+fn a_record_until_a_multiple_of_30_s_renews_the_keys() -> TraceCase {
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (1, decide([hold("reserve", "k0", "s", 1)])),
+        (0, open_holds()),
+    ];
+    let begin = 1_800_000_029_999_999;
+    TraceCase { begin, ..in_one_slot(&[&with_holds(FIXED)], trace) }
 }
