@@ -34,7 +34,7 @@ const FAULTS: [ServerFault; 24] = [
     ServerFault::Spoiled(OtherTag(255)),
     ServerFault::Full,
     ServerFault::Spoiled(Cut(4)),
-    ServerFault::Spoiled(CutHeads(33)),
+    ServerFault::Spoiled(CutHeads(60)),
     ServerFault::Spoiled(Cut(5)),
     ServerFault::Spoiled(CutEnd(4)),
     ServerFault::Spoiled(Cut(8)),

@@ -121,7 +121,11 @@ fn a_charge_is_restored_later_than_it_was_made() -> TraceCase {
         (SECOND, TraceOperation::Slow(denied, 1)),
         (-1, look("k0")),
     ];
-    in_slots(&["requests_per_unit: 9, unit: second", "requests_per_unit: 1, unit: hour"], trace)
+    let limits = [
+        "requests_per_unit: 9, unit: second, charge: admitted",
+        "requests_per_unit: 1, unit: hour",
+    ];
+    in_slots(&limits, trace)
 }
 
 /// Another slot denies the first request. When its charge is taken back, 40 callers have more hits.
@@ -134,7 +138,7 @@ fn a_caller_without_a_tally_takes_hits_back_from_the_others() -> TraceCase {
         (0, TraceOperation::Tallies("k0=a".to_owned())),
         (0, look("k0")),
     ];
-    let limit = "requests_per_unit: 99, unit: hour, record: [who]";
+    let limit = "requests_per_unit: 99, unit: hour, charge: admitted, record: [who]";
     in_slots(&[limit, "requests_per_unit: 1, unit: hour"], trace)
 }
 

@@ -33,6 +33,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
             records_of_one_request_count_before_they_are_stored(),
             a_counter_that_cannot_be_read_has_no_instant(),
             a_counter_with_a_grant_that_cannot_be_read_has_an_instant(),
+            a_head_without_the_end_of_its_mark_cannot_be_read(),
             a_part_of_a_charge_is_taken_back_from_its_permit(),
             an_operation_without_effect_has_the_instant_of_its_counter(),
             a_reserve_that_another_slot_denies_leaves_a_counter_without_records(),
@@ -211,6 +212,14 @@ fn a_counter_with_a_grant_that_cannot_be_read_has_an_instant() -> TraceCase {
     in_slots(&[&limit, &limit], trace)
 }
 
+/// In step 60, its head has 60 bytes of 63.
+fn a_head_without_the_end_of_its_mark_cannot_be_read() -> TraceCase {
+    let mut trace = vec![(0, decide([hold("reserve", "k0", "r", 1)]))];
+    trace.resize(60, (0, look("k0")));
+    trace.push((1, decide([hold("reserve", "k0", "s", 1)])));
+    in_one_slot(&[&with_holds(GCRA)], trace)
+}
+
 fn a_look_finds_a_hold_of_one_hit(rate: &str) -> TraceCase {
     let call = TracedHoldCall { id: "r", action: HoldAction::Look, hits: 0, ttl: None };
     let trace = vec![
@@ -299,14 +308,14 @@ fn a_quarter_of_the_records_has_expired() -> TraceCase {
     in_one_slot(&[&limit], trace)
 }
 
-/// The record before it expires a microsecond earlier, until which the keys need not be renewed.
-/// The multiple is also one below a multiple of a microsecond more.
+/// The record before it expires two microseconds earlier. The multiple is also one microsecond
+/// before a multiple of 30.000001 s.
 fn a_record_until_a_multiple_of_30_s_renews_the_keys() -> TraceCase {
     let trace = vec![
         (0, decide([hold("reserve", "k0", "r", 1)])),
-        (1, decide([hold("reserve", "k0", "s", 1)])),
+        (2, decide([hold("reserve", "k0", "s", 1)])),
         (0, open_holds()),
     ];
-    let begin = 1_800_000_029_999_999;
+    let begin = 1_800_000_029_999_998;
     TraceCase { begin, ..in_one_slot(&[&with_holds(FIXED)], trace) }
 }
