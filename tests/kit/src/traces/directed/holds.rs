@@ -212,12 +212,12 @@ fn a_counter_with_a_grant_that_cannot_be_read_has_an_instant() -> TraceCase {
     in_slots(&[&limit, &limit], trace)
 }
 
-/// In step 60, its head has 60 bytes of 63.
+/// In step 60, its head has 60 bytes of 63. The value is in the short form.
 fn a_head_without_the_end_of_its_mark_cannot_be_read() -> TraceCase {
     let mut trace = vec![(0, decide([hold("reserve", "k0", "r", 1)]))];
     trace.resize(60, (0, look("k0")));
     trace.push((1, decide([hold("reserve", "k0", "s", 1)])));
-    in_one_slot(&[&with_holds(GCRA)], trace)
+    in_one_slot(&[&with_holds("algorithm: gcra, requests_per_unit: 10, unit: minute")], trace)
 }
 
 fn a_look_finds_a_hold_of_one_hit(rate: &str) -> TraceCase {
@@ -317,5 +317,6 @@ fn a_record_until_a_multiple_of_30_s_renews_the_keys() -> TraceCase {
         (0, open_holds()),
     ];
     let begin = 1_800_000_029_999_998;
-    TraceCase { begin, ..in_one_slot(&[&with_holds(FIXED)], trace) }
+    let limit = with_holds("requests_per_unit: 9, unit: second");
+    TraceCase { begin, ..in_one_slot(&[&limit], trace) }
 }
