@@ -164,7 +164,7 @@ holds.more = function()
     if not is_read then
       return after, nil, allowed
     end
-    -- Without one, `is_full` is false, so that there is a record.
+    -- A counter without a head has room for a record, so that it gets both.
     own.since = own.since or own.instant
     if operation ~= COMMIT then
       held, cost = 0, 0
