@@ -223,6 +223,30 @@ async fn expired_records_are_looked_for_after_at_least_as_many_inserts_as_at_fir
     assert!((45..=46).contains(&fields), "{fields}");
 }
 
+/// The records are checked by insert 34, when there are 99,999 of them: memory has 33.
+#[tokio::test]
+async fn a_reserve_has_room_for_the_last_record() {
+    let redis = Redis::start().await;
+    let sides = Sides::new(&[redis.url()], "last:", Modes::default()).await;
+    let limit = "requests_per_unit: 4294967295, unit: year, hold: { ttl: 1h }";
+    sides.install(&policy(&[("fixed", limit)]));
+    let reserve = async |number: u64| {
+        let id = number.to_string();
+        let reserve = operation("fixed", "tollgate.reserve", id.as_bytes(), Some(1));
+        sides.decide(START + number, &request(vec![reserve])).await.unwrap().unwrap();
+    };
+    for number in 0..33 {
+        reserve(number).await;
+    }
+    let key = hold_key(&redis).await;
+    let fill = b"local one = redis.call('HGET', KEYS[1], '0')
+        for number = 34, 99999 do redis.call('HSET', KEYS[1], 'copy ' .. number, one) end";
+    redis.query_bytes::<()>(&[b"EVAL", fill, b"1", &key]).await.unwrap();
+    reserve(33).await;
+    let fields: u64 = redis.query_bytes(&[b"HLEN", &key]).await.unwrap();
+    assert_eq!(fields, 100_001, "the head, and a record more");
+}
+
 #[tokio::test]
 async fn a_commit_without_a_record_does_not_keep_a_full_counter_for_longer() {
     let redis = Redis::start().await;
