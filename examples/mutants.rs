@@ -159,17 +159,19 @@ fn main() -> ExitCode {
         .map(|mutant| (sources.places(&mutant.line), mutant))
         .collect();
     println!("{} scripts, {} mutants", scripts.len(), mutants.len());
+    let places =
+        mutants.iter().map(|(place, mutant)| (mutant.to_string(), place.clone())).collect();
     if let Some(text) = &arguments.matching {
         mutants.retain(|(place, mutant)| place.contains(text) || mutant.line.contains(text));
     }
     // In an order of which each beginning is a fair sample.
     mutants.sort_by_cached_key(|(_, mutant)| digest(mutant.to_string().as_bytes()));
     mutants.truncate(arguments.sample.unwrap_or(usize::MAX));
-    let known = tried(&arguments.output);
+    let known = tried(&arguments.output, &places);
     let mutants: Vec<UntriedMutant> = mutants
         .into_iter()
         .map(|(place, mutant)| {
-            let nets = known.get(&format!("{place}\t{mutant}")).copied().unwrap_or_default();
+            let nets = known.get(&mutant.to_string()).copied().unwrap_or_default();
             UntriedMutant { place, mutant, nets }
         })
         .filter(|candidate| candidate.nets < arguments.nets)
@@ -179,7 +181,7 @@ fn main() -> ExitCode {
     // A mutant may panic in the simulation; its fate is printed instead.
     std::panic::set_hook(Box::new(|_| {}));
     run_all(&mutants, &Nets { learned, tests, number: arguments.nets }, &arguments);
-    tried(&arguments.output);
+    tried(&arguments.output, &places);
     ExitCode::SUCCESS
 }
 
@@ -192,21 +194,24 @@ struct UntriedMutant {
 }
 
 /// Reads the mutants of a file of results, each with the number of nets that need not be tried:
-/// those that it survived, or all. Of several rows of a mutant, the last one stays in the file.
-fn tried(output: &Path) -> HashMap<String, usize> {
+/// those that it survived, or all. Of several rows of a mutant, the last one stays in the file, with
+/// the place that it has now; rows of lines that have changed do not.
+fn tried(output: &Path, places: &HashMap<String, String>) -> HashMap<String, usize> {
     let text = std::fs::read_to_string(output).unwrap_or_default();
     let mut tried = HashMap::new();
     let mut rows = BTreeMap::new();
     for line in text.lines() {
         let cells: Vec<&str> = line.split('\t').collect();
-        let [place, kind, source, mutated, net, _, nets, _] = cells[..] else {
+        let [_, kind, source, mutated, net, seed, nets, seconds] = cells[..] else {
             panic!("not a row of results: {line}")
         };
-        let name = [place, kind, source, mutated].join("\t");
-        rows.insert(name.clone(), line);
+        let name = [kind, source, mutated].join("\t");
+        let Some(place) = places.get(&name) else { continue };
+        rows.insert((place, name.clone()), [net, seed, nets, seconds].join("\t"));
         tried.insert(name, if net == "survived" { nets.parse().unwrap() } else { NETS.len() });
     }
-    let rows: String = rows.into_values().map(|row| format!("{row}\n")).collect();
+    let row = |((place, name), fate)| format!("{place}\t{name}\t{fate}\n");
+    let rows: String = rows.into_iter().map(row).collect();
     std::fs::write(output, rows).unwrap();
     tried
 }

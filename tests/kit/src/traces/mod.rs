@@ -111,7 +111,7 @@ pub enum TraceOperation {
     OpenHolds(String),
 }
 
-/// What is left of charges in advance, each with the descriptor of its counter.
+/// The rest of charges in advance, each with the descriptor of its counter.
 type LentHits = Vec<(String, Receipt)>;
 
 /// Runs a trace. Returns the first difference between the sides.

@@ -107,8 +107,8 @@ impl CalmNetwork {
             // Moments are microseconds since the epoch.
             fleet.step_clock(server, -i64::try_from(BASE_US).unwrap());
         }
-        let (broken, trail) = (Vec::new(), Sha1::default());
-        let servers = CalmServers { fleet, latest: 0, takes: 0, broken, trail };
+        let servers =
+            CalmServers { fleet, latest: 0, takes: 0, broken: Vec::new(), trail: Sha1::default() };
         Arc::new(Self {
             servers: Arc::new(Mutex::new(servers)),
             clock: Arc::clone(clock),

@@ -155,9 +155,9 @@ fn a_peek_of_no_hits_asks_for_none() -> TraceCase {
     in_one_slot(&["requests_per_unit: 5, unit: hour, charge: afterwards"], trace)
 }
 
-/// The value has 16 bytes, 29 tallies of 136 bytes and one of 20 and `last`. Its charge is denied by
-/// the limit of another slot, and taken back. Then the clock steps back: a counter that is restored
-/// has the instant of before.
+/// The value has 16 bytes, 29 tallies of 136 bytes and one of 20 and `last`. Its charge is denied
+/// by the limit of another slot, and taken back. Then the clock steps back: a counter that is
+/// restored has the instant of before.
 fn a_value_of_4096_bytes_is_restored(last: usize, step: i64) -> TraceCase {
     let charge = |who: &str| [hits("k0", 1), descriptor(&[("who", who)])];
     let mut trace: Vec<_> =
