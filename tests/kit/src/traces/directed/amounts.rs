@@ -2,6 +2,7 @@
 
 use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
+use tollgate::grpc::proto::RateLimitDescriptor;
 
 use super::{
     MS, SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, look, policy,
@@ -22,6 +23,11 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_backlog_beyond_the_deepest_stays_as_it_is(),
         a_value_without_a_backlog_is_of_its_own_rate(),
         a_limit_of_another_rate_is_charged_for_its_own_denial(),
+        neighbors_as_far_apart_as_a_group_may_be_are_merged(),
+        as_many_marks_as_are_kept_and_one_more(),
+        a_backlog_of_as_many_microseconds_as_thirds_is_taken_back(),
+        logs_of_windows_have_256_entries(),
+        hits_beyond_the_limits_of_windows_are_refunded(),
     ]
 }
 
@@ -178,4 +184,77 @@ fn a_limit_of_another_rate_is_charged_for_its_own_denial() -> TraceCase {
         (0, look("k0")),
     ];
     TraceCase { policies: [9, 8].map(both).into(), ..in_one_slot(&[], trace) }
+}
+
+/// 129 marks of equal distances, of which four are the longest of a group. A group leaves less of
+/// the backlog than the cost of the charge before it.
+fn neighbors_as_far_apart_as_a_group_may_be_are_merged() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 1, unit: second, burst: 9, hold: { ttl: 1h }";
+    let mut trace = vec![(0, decide([hold("reserve", "k0", "first", 5)]))];
+    trace.extend(reserves(0..128, SECOND - 1));
+    for id in ["60", "61", "62", "63"] {
+        trace.extend([(0, decide([hold("commit", "k0", id, 0)])), (0, look("k0"))]);
+    }
+    in_one_slot(&[limit], trace)
+}
+
+/// Of 129 marks, 33 become one. The first one is then dropped, and its backlog of 0 is that of the
+/// next one, so that no part of the first charge is left.
+fn as_many_marks_as_are_kept_and_one_more() -> TraceCase {
+    let limit =
+        "algorithm: gcra, requests_per_unit: 1000, unit: second, burst: 1200, hold: { ttl: 1h }";
+    let reserve = |number: u32| {
+        let (after, hits) = match number {
+            0 => (0, 1100),
+            1 => (SECOND, 1),
+            2..34 => (MS - 1, 1),
+            34 => (MS - 1, 1000),
+            _ => (SECOND - 1, 1000),
+        };
+        (after, decide([hold("reserve", "k0", &number.to_string(), hits)]))
+    };
+    let mut trace: Vec<_> = (0..129).map(reserve).collect();
+    trace.extend([(0, decide([hold("commit", "k0", "0", 0)])), (0, look("k0"))]);
+    in_one_slot(&[limit], trace)
+}
+
+/// A hit costs 333,333 1/3 us, of which 1 1/3 are left.
+fn a_backlog_of_as_many_microseconds_as_thirds_is_taken_back() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 3, unit: second, hold: { ttl: 1m }";
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (333_332, decide([hold("commit", "k0", "r", 0)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// A cost past the limit is added to the newest of 256 entries in the window that is full, and is
+/// the 256th in the other one.
+fn logs_of_windows_have_256_entries() -> TraceCase {
+    let windows = "windows: [{ requests_per_unit: 300, unit: minute }, { requests_per_unit: 256, unit: hour }]";
+    let limit = format!("algorithm: sliding_log, {windows}, hold: {{ ttl: 1h }}");
+    let mut all = vec![hold("reserve", "k0", "r", 1)];
+    all.resize(255, hits("k0", 1));
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (120 * SECOND, decide(all)),
+        (1, decide([hold("commit", "k0", "r", 2)])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
+}
+
+/// Each window has a log of its own. A refund is allowed though its hits would not fit.
+fn hits_beyond_the_limits_of_windows_are_refunded() -> TraceCase {
+    let limit = format!("algorithm: sliding_log, {WINDOWS}, hold: {{ ttl: 1m }}");
+    let refund = RateLimitDescriptor { is_negative_hits: true, ..hits("k0", 1) };
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (1, decide([hold("reserve", "k0", "r", 1)])),
+        (1, decide([hold("commit", "k0", "r", 10)])),
+        (1, decide([refund])),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
 }

@@ -16,6 +16,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_backlog_may_be_less_than_the_deepest_by_a_part_of_a_microsecond(),
         a_counter_whose_hits_were_refunded_has_room_for_the_most_hits(),
         a_window_that_began_at_the_last_write_keeps_its_hits(),
+        a_charge_that_begins_a_window_is_taken_back(),
         a_log_is_charged_without_the_entry_that_no_longer_counts(),
         a_take_back_drops_the_entry_that_ends_now(),
         a_take_back_spares_later_hits_though_its_own_were_refunded(),
@@ -104,6 +105,16 @@ fn a_window_that_began_at_the_last_write_keeps_its_hits() -> TraceCase {
     let limit = "requests_per_unit: 9, unit: second";
     let trace = vec![(0, decide([hits("k0", 1)])), (0, decide([hits("k0", 1)])), (0, look("k0"))];
     in_one_slot(&[limit], trace)
+}
+
+/// The same instant.
+fn a_charge_that_begins_a_window_is_taken_back() -> TraceCase {
+    let trace = vec![
+        (0, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
+        (1, TraceOperation::TakeBack(0, 1)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&["requests_per_unit: 9, unit: second"], trace)
 }
 
 fn a_log_is_charged_without_the_entry_that_no_longer_counts() -> TraceCase {

@@ -31,12 +31,18 @@ pub(super) fn cases() -> Vec<TraceCase> {
     for operation in ["settle", "commit"] {
         let ends = |limit| a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation, limit);
         cases.extend(HOLDING.map(ends));
+        let ends = |limit| a_request_that_ends_a_hold_twice_has_the_room_of_one(operation, limit);
+        cases.extend(HOLDING.map(ends));
     }
     cases.extend([
         a_refund_has_no_vote(),
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2"]),
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2", "k2"]),
         a_request_is_denied_by_a_limit_that_cannot_be_read(),
+        a_quota_that_cannot_be_read_votes_against_a_request(),
+        a_counter_that_cannot_be_read_is_not_restored(""),
+        a_counter_that_cannot_be_read_is_not_restored(", hold: { ttl: 1m }"),
+        a_request_after_one_that_names_a_counter_twice_keeps_lifetimes(),
         a_denied_reserve_that_cannot_be_recorded_is_denied(),
         a_peek_of_no_hits_asks_for_none(),
         a_value_of_4096_bytes_is_restored(116, -SECOND),
@@ -95,6 +101,19 @@ fn a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation: &str, limit: &s
         (0, decide([hold("reserve", "k0", "r", 2)])),
         (1, decide([hold("reserve", "k0", "r", 3)])),
         (1, decide([end(), end()])),
+        (0, open_holds()),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[limit], trace)
+}
+
+/// Of two holds of four hits, one ends, so that six hits do not fit.
+fn a_request_that_ends_a_hold_twice_has_the_room_of_one(operation: &str, limit: &str) -> TraceCase {
+    let end = || hold(operation, "k0", "r", 0);
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 4)])),
+        (1, decide([hold("reserve", "k0", "r", 4)])),
+        (1, decide([end(), end(), hold("reserve", "k0", "s", 6)])),
         (0, open_holds()),
         (0, look("k0")),
     ];
@@ -185,6 +204,51 @@ fn a_request_is_denied_by_a_limit_that_cannot_be_read() -> TraceCase {
         "requests_per_unit: 9, unit: hour, charge: admitted",
     ];
     in_one_slot(&limits, vec![(0, one()), (1, one()), (1, one()), (1, all()), (0, look("k1"))])
+}
+
+/// The same in quota mode: there is no other quota, so that its vote denies.
+fn a_quota_that_cannot_be_read_votes_against_a_request() -> TraceCase {
+    let one = || decide([hits("k0", 1)]);
+    let trace = vec![
+        (0, one()),
+        (1, one()),
+        (1, one()),
+        (1, decide([hits("k0", 1), hits("k1", 1)])),
+        (0, look("k1")),
+    ];
+    let rule = |options, mode| {
+        let limit = format!("requests_per_unit: 9, unit: hour, {options}");
+        RandomRule { limit, mode }
+    };
+    let rules =
+        [rule("on_store_error: deny", "    quota_mode: true\n"), rule("charge: admitted", "")];
+    TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
+}
+
+/// The fourth step meets a value that is cut. The slot of `k0` has nothing to restore if that of
+/// `k1` denies.
+fn a_counter_that_cannot_be_read_is_not_restored(options: &str) -> TraceCase {
+    let limit = |amount: u32| {
+        format!("requests_per_unit: {amount}, unit: hour, on_store_error: allow{options}")
+    };
+    let one = || decide([hits("k0", 1)]);
+    let all = decide([hits("k0", 1), hits("k0", 1), hits("k1", 2)]);
+    let trace = vec![(0, one()), (1, one()), (1, one()), (1, all), (0, look("k0"))];
+    in_slots(&[&limit(9), &limit(1)], trace)
+}
+
+/// With the clocks of servers, a charge of a bucket that has hits leaves the lifetime, which does
+/// not end with a millisecond.
+fn a_request_after_one_that_names_a_counter_twice_keeps_lifetimes() -> TraceCase {
+    let limit = "algorithm: sliding_window, requests_per_unit: 9, unit: second, buckets: 7";
+    let requests = vec![request(vec![hits("k0", 1), hits("k0", 1)]), request(vec![hits("k1", 1)])];
+    let trace = vec![
+        (0, decide([hits("k1", 1)])),
+        (0, decide([hits("k1", 1)])),
+        (999, TraceOperation::Overlapping(requests)),
+        (0, look("k1")),
+    ];
+    in_one_slot(&[limit, limit], trace)
 }
 
 /// Returns a call for the holds of an ID at the counters of some keys.

@@ -8,9 +8,8 @@ judges[5] = function(at, value, hits, writes)
     return judges[1](at, value, hits, writes, true)
   end
   local limit, period, after = unpack_from('>I4I7', text, at)
-  local last, used, instant = -1, 0, now
+  local instant, tag, last, used = now
   if value then
-    local tag
     tag, last, used = unpack_from('>BI7I4', value)
     if tag ~= 18 then
       return after
@@ -22,7 +21,7 @@ judges[5] = function(at, value, hits, writes)
   local stop = instant - instant % period + period
   local allowed, new, lives_until = true
   -- A value written in this window expires with it.
-  local is_first = last < stop - period
+  local is_first = not value or last < stop - period
   if is_first then
     used = 0
   end

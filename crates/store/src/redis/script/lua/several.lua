@@ -39,10 +39,10 @@ local function several()
       return KEYS[before] or ARGV[3 + before - declared]
     end
 
-    -- Counts the vote of a check: true if it is allowed, nil if that is unknown. One that enforces
-    -- its limit has no effect if it is allowed, and a refund has a vote only if it fails.
+    -- Counts the vote of a check: true if it is allowed, nil if that is unknown. A refund has a
+    -- vote only if it fails.
     local function count_vote(admitted, role, allowed)
-      if allowed ~= nil and (admitted == REFUND or allowed and role % 4 == ENFORCE) then
+      if allowed ~= nil and admitted == REFUND then
         return
       end
       local on_error = allowed == nil and (role % 16 - role % 4) / 4

@@ -34,7 +34,7 @@ do
     for i = 1, count do
       local limit, period, width = unpack_from('>I4I7I7', text, at)
       at = at + 18
-      local entries, base, newest, total = 0, 0, -1, 0
+      local entries, base, total, newest = 0, 0, 0
       if value then
         if place + ENTRY - 6 > #value then
           return nil
@@ -68,10 +68,10 @@ do
     return fits
   end
 
-  -- Returns the value with the hits, and the time until which it matters if that has changed.
+  -- Returns the value with the hits, and true if the time until which it matters has changed.
   -- Returns no value if it would be too long.
   local function charged(value, hits, instant, count, buckets)
-    local new, lives_until, is_new = pack('>BI7', is_wide and 21 or 20, instant), 0, false
+    local new, is_new = pack('>BI7', is_wide and 21 or 20, instant), false
     for i = 1, count do
       local first, entries, start, current, total = firsts[i], counts[i], starts[i], currents[i], totals[i] + hits
       if total > MAX_SHORT and not is_wide or total > MAX_HITS then
@@ -91,10 +91,9 @@ do
       new = new .. pack(is_wide and '>I2I7' or '>I2I4', kept + 1, befores[i])
         .. (kept > 0 and sub(value, start + (first - 1) * ENTRY, start + (first + kept - 1) * ENTRY - 1) or '')
         .. pack(FORM, current, total)
-      lives_until = max(lives_until, (current + buckets + 1) * widths[i])
       used[i], totals[i] = used[i] + hits, total
     end
-    return new, (is_new or renews) and lives_until
+    return new, is_new or renews
   end
 
   -- Returns the value changed in a mode other than a charge: without the newest hits, without those
@@ -179,31 +178,29 @@ do
     if fits == nil then
       return after
     end
-    local allowed, new, lives_until = fits
+    local allowed, new, is_renewed = fits
     if writes == BOTH or writes == (fits and 1 or 2) or writes == PAST then
       allowed = fits or writes == PAST
-      new, lives_until = charged(value, hits, instant, count, buckets)
+      new, is_renewed = charged(value, hits, instant, count, buckets)
       if not new then
         return judges[2](begins, ledgers().rebased(value, hits), hits, writes)
       end
     elseif writes >= REFUND then
       allowed = writes ~= DENIED_REPORT
-      new = allowed and changed(value, hits, writes, instant, count, buckets)
+      new, is_renewed = allowed and changed(value, hits, writes, instant, count, buckets), true
       if new then
         value = new
         look(at, value, hits, instant, count, buckets, weighted)
       end
-      lives_until = instant
-      for i = 1, count do
-        lives_until = max(lives_until, (newests[i] + buckets + 1) * widths[i])
-      end
     end
     local left, reset, retry, window, fewest
+    local latest = instant
     for i = 1, count do
       local limit = limits[i]
       local room, ends, again = max(limit - used[i], 0), 0, ABSENT
       if totals[i] > befores[i] then
-        ends = (newests[i] + buckets + 1) * widths[i] - instant
+        local ends_at = (newests[i] + buckets + 1) * widths[i]
+        ends, latest = ends_at - instant, max(latest, ends_at)
       end
       if not allowed and hits <= limit then
         again = used[i] + hits <= limit and 0 or fits_after(value, i, hits, instant, buckets, weighted, new)
@@ -224,6 +221,6 @@ do
         end
       end
     end
-    return after, instant, allowed, new, lives_until, fewest, reset, retry, window - 1
+    return after, instant, allowed, new, is_renewed and latest, fewest, reset, retry, window - 1
   end
 end
