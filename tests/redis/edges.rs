@@ -94,7 +94,7 @@ async fn the_two_oldest_entries_of_the_longest_log_are_merged() {
     assert_eq!(now.len(), full.len());
 }
 
-/// The totals begin at 0 again before they are bounded.
+/// The totals may reach their bound. They begin at 0 again before they are cut to it.
 #[tokio::test]
 async fn the_largest_totals_of_a_ledger_are_bounded() {
     const MAX_HITS: u64 = (1 << 53) - 1;
@@ -109,10 +109,17 @@ async fn the_largest_totals_of_a_ledger_are_bounded() {
     for (key, tag, entries) in [("log", 23, 2), ("window", 21, 1)] {
         assert!(client.hit(key, key).await);
         let (name, one) = only_counter(&redis, &format!("*{key}")).await;
-        let value = [&[tag], &one[1..10], &wide(5), &one[14..21], &wide(MAX_HITS)].concat();
+        let value = [&[tag], &one[1..10], &wide(5), &one[14..21], &wide(MAX_HITS - 1)].concat();
         redis.query_bytes::<()>(&[b"SET", &name, &value, b"KEEPTTL"]).await.unwrap();
 
-        client.status(of(&[(key, key)], 10)).await;
+        client.status(of(&[(key, key)], 1)).await;
+        let now: Vec<u8> = redis.query_bytes(&[b"GET", &name]).await.unwrap();
+        assert_eq!(now[8..10], u16::to_be_bytes(entries), "{key}");
+        assert_eq!(now[10..17], wide(5), "{key}: the total before the oldest entry");
+        assert_eq!(now[now.len() - 7..], wide(MAX_HITS), "{key}");
+
+        redis.query_bytes::<()>(&[b"SET", &name, &value, b"KEEPTTL"]).await.unwrap();
+        client.status(of(&[(key, key)], 7)).await;
         let now: Vec<u8> = redis.query_bytes(&[b"GET", &name]).await.unwrap();
         assert_eq!(now[0], tag, "{key}");
         assert_eq!(now[8..10], u16::to_be_bytes(entries), "{key}");
