@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         ["", "algorithm: sliding_window, ", "algorithm: sliding_log, ", "algorithm: gcra, "];
     let mut cases: Vec<_> =
         algorithms.map(a_charge_before_a_reserve_that_another_slot_denies_is_taken_back).into();
+    cases.extend(algorithms.map(denied_hits_of_an_unused_counter_are_recorded));
     cases.extend(HOLDING.map(a_retried_call_for_a_counter_that_is_named_twice_changes_nothing));
     for keys in [&["k0", "k1", "k0"][..], &["k0", "k1"]] {
         cases
@@ -43,6 +44,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_counter_that_cannot_be_read_is_not_restored(""),
         a_counter_that_cannot_be_read_is_not_restored(", hold: { ttl: 1m }"),
         a_request_after_one_that_names_a_counter_twice_keeps_lifetimes(),
+        a_counter_with_holds_that_is_named_twice_is_restored(),
         a_denied_reserve_that_cannot_be_recorded_is_denied(),
         a_peek_of_no_hits_asks_for_none(),
         a_value_of_4096_bytes_is_restored(116, -SECOND),
@@ -249,6 +251,31 @@ fn a_request_after_one_that_names_a_counter_twice_keeps_lifetimes() -> TraceCase
         (0, look("k1")),
     ];
     in_one_slot(&[limit, limit], trace)
+}
+
+/// Both denied checks name the same counter.
+fn denied_hits_of_an_unused_counter_are_recorded(algorithm: &str) -> TraceCase {
+    let limit = format!("{algorithm}requests_per_unit: 9, unit: hour, record: [who]");
+    let who = || descriptor(&[("who", "ann")]);
+    let trace = vec![
+        (0, decide([hits("k0", 10), hits("k0", 11), who()])),
+        (1, decide([hits("k0", 2), who()])),
+        (0, TraceOperation::Tallies("k0=a".to_owned())),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&limit], trace)
+}
+
+/// Charges without an ID beside a hold, which the limit of another slot denies. Then the clock
+/// steps back: a counter that is restored has the instant of before.
+fn a_counter_with_holds_that_is_named_twice_is_restored() -> TraceCase {
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 1)])),
+        (SECOND, decide([hits("k0", 1), hits("k0", 2), hits("k1", 2)])),
+        (-SECOND, look("k0")),
+        (0, decide([hits("k0", 1)])),
+    ];
+    in_slots(&[HOLDING[0], "requests_per_unit: 1, unit: hour"], trace)
 }
 
 /// Returns a call for the holds of an ID at the counters of some keys.
