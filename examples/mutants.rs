@@ -194,8 +194,8 @@ struct UntriedMutant {
 }
 
 /// Reads the mutants of a file of results, each with the number of nets that need not be tried:
-/// those that it survived, or all. Of several rows of a mutant, the last one stays in the file, with
-/// the place that it has now; rows of lines that have changed do not.
+/// those that it survived, or all. Of the rows of a mutant, the last one stays in the file, with
+/// its place of today; those of lines that have changed do not.
 fn tried(output: &Path, places: &HashMap<String, String>) -> HashMap<String, usize> {
     let text = std::fs::read_to_string(output).unwrap_or_default();
     let mut tried = HashMap::new();
@@ -206,13 +206,13 @@ fn tried(output: &Path, places: &HashMap<String, String>) -> HashMap<String, usi
             panic!("not a row of results: {line}")
         };
         let name = [kind, source, mutated].join("\t");
-        let Some(place) = places.get(&name) else { continue };
-        rows.insert((place, name.clone()), [net, seed, nets, seconds].join("\t"));
-        tried.insert(name, if net == "survived" { nets.parse().unwrap() } else { NETS.len() });
+        if let Some(place) = places.get(&name) {
+            let row = format!("{place}\t{name}\t{net}\t{seed}\t{nets}\t{seconds}\n");
+            rows.insert((place, name.clone()), row);
+            tried.insert(name, if net == "survived" { nets.parse().unwrap() } else { NETS.len() });
+        }
     }
-    let row = |((place, name), fate)| format!("{place}\t{name}\t{fate}\n");
-    let rows: String = rows.into_iter().map(row).collect();
-    std::fs::write(output, rows).unwrap();
+    std::fs::write(output, rows.into_values().collect::<String>()).unwrap();
     tried
 }
 
@@ -335,10 +335,8 @@ fn run_all(mutants: &[UntriedMutant], nets: &Nets, arguments: &MutantArguments) 
                     };
                     let since = Instant::now();
                     let (fate, tried) = nets.fate_of(candidate);
-                    killed.fetch_add(
-                        usize::from(matches!(fate, Fate::Killed { .. })),
-                        Ordering::Relaxed,
-                    );
+                    let is_killed = matches!(fate, Fate::Killed { .. });
+                    killed.fetch_add(usize::from(is_killed), Ordering::Relaxed);
                     let UntriedMutant { place, mutant, .. } = candidate;
                     let seconds = since.elapsed().as_secs_f64();
                     writeln!(file.lock(), "{place}\t{mutant}\t{fate}\t{tried}\t{seconds:.1}")
@@ -352,17 +350,14 @@ fn run_all(mutants: &[UntriedMutant], nets: &Nets, arguments: &MutantArguments) 
 }
 
 impl Nets {
-    /// Gives a mutant to the nets that it has not survived yet. Returns the number of those that
-    /// were tried in all.
+    /// Gives a mutant to the nets that it has not survived. Also returns how many it has met.
     fn fate_of(&self, candidate: &UntriedMutant) -> (Fate, usize) {
         for (tried, net) in (1..=self.number).zip(NETS).skip(candidate.nets) {
             let killed = match (net, &self.tests) {
-                (Net::Traces, _) => in_simulations(
-                    &candidate.mutant,
-                    &self.learned,
-                    0..TRACES,
-                    0..number_of_cases(),
-                ),
+                (Net::Traces, _) => {
+                    let seeds = 0..number_of_cases();
+                    in_simulations(&candidate.mutant, &self.learned, 0..TRACES, seeds)
+                }
                 (Net::Worlds(from, to), _) => {
                     let kinds = TRACES..SIMULATIONS.len();
                     in_simulations(&candidate.mutant, &self.learned, kinds, from..to)
