@@ -28,6 +28,9 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_backlog_of_as_many_microseconds_as_thirds_is_taken_back(),
         logs_of_windows_have_256_entries(),
         hits_beyond_the_limits_of_windows_are_refunded(),
+        a_charge_at_another_rate_has_the_mark_of_that_rate(4),
+        a_charge_at_another_rate_has_the_mark_of_that_rate(20),
+        the_least_backlog_since_a_charge_is_that_of_another_rate(),
     ]
 }
 
@@ -255,4 +258,30 @@ fn hits_beyond_the_limits_of_windows_are_refunded() -> TraceCase {
         (0, look("k0")),
     ];
     in_one_slot(&[&limit], trace)
+}
+
+/// The first charge is taken back as far as the mark of the second one says.
+fn a_charge_at_another_rate_has_the_mark_of_that_rate(amount: u32) -> TraceCase {
+    let limits = [8, amount].map(|amount| {
+        let rate = format!("requests_per_unit: {amount}, unit: second, burst: 20");
+        format!("algorithm: gcra, {rate}, hold: {{ ttl: 1m }}")
+    });
+    let first = vec![(0, decide([hold("reserve", "k0", "r", 4)]))];
+    let then = vec![
+        (1, decide([hold("reserve", "k0", "s", 1)])),
+        (1, decide([hold("commit", "k0", "r", 1)])),
+        (0, look("k0")),
+    ];
+    changing([&limits[0], &limits[1]], first, then)
+}
+
+/// Nothing was charged at the lower rate before the take-back.
+fn the_least_backlog_since_a_charge_is_that_of_another_rate() -> TraceCase {
+    let limits = [8, 4].map(|amount| {
+        let rate = format!("requests_per_unit: {amount}, unit: second, burst: 20");
+        format!("algorithm: gcra, {rate}, hold: {{ ttl: 1m }}")
+    });
+    let first = vec![(0, decide([hold("reserve", "k0", "r", 4)]))];
+    let then = vec![(1, decide([hold("commit", "k0", "r", 0)])), (0, look("k0"))];
+    changing([&limits[0], &limits[1]], first, then)
 }
