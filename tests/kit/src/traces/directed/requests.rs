@@ -41,7 +41,6 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2", "k2"]),
         a_request_is_denied_by_a_limit_that_cannot_be_read(),
         a_quota_that_cannot_be_read_votes_against_a_request(),
-        a_limit_that_cannot_be_read_is_judged_by_the_process(),
         a_counter_that_cannot_be_read_is_not_restored(""),
         a_counter_that_cannot_be_read_is_not_restored(", hold: { ttl: 1m }"),
         a_request_after_one_that_names_a_counter_twice_keeps_lifetimes(),
@@ -226,18 +225,6 @@ fn a_quota_that_cannot_be_read_votes_against_a_request() -> TraceCase {
     let rules =
         [rule("on_store_error: deny", "    quota_mode: true\n"), rule("charge: admitted", "")];
     TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
-}
-
-/// The same for a limit that the process then judges by its share: the reply has both cases.
-fn a_limit_that_cannot_be_read_is_judged_by_the_process() -> TraceCase {
-    let one = || decide([hits("k0", 1)]);
-    let all = decide([hits("k0", 1), hits("k1", 1)]);
-    let limits = [
-        "requests_per_unit: 9, unit: hour, on_store_error: local",
-        "requests_per_unit: 9, unit: hour, charge: admitted",
-    ];
-    let trace = vec![(0, one()), (1, one()), (1, one()), (1, all), (0, look("k1"))];
-    in_one_slot(&limits, trace)
 }
 
 /// The fourth step meets a value that is cut. The slot of `k0` has nothing to restore if that of
