@@ -260,9 +260,10 @@ fn hits_beyond_the_limits_of_windows_are_refunded() -> TraceCase {
     in_one_slot(&[&limit], trace)
 }
 
-/// The first charge is taken back as far as the mark of the second one says.
+/// The first charge, of hits that cost thirds of a microsecond, is taken back as far as the mark of
+/// the second one says.
 fn a_charge_at_another_rate_has_the_mark_of_that_rate(amount: u32) -> TraceCase {
-    let limits = [8, amount].map(|amount| {
+    let limits = [3, amount].map(|amount| {
         let rate = format!("requests_per_unit: {amount}, unit: second, burst: 20");
         format!("algorithm: gcra, {rate}, hold: {{ ttl: 1m }}")
     });
