@@ -28,6 +28,9 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_charge_leaves_the_time_to_live_of_a_grant(),
         a_charge_is_restored_later_than_it_was_made(),
         a_caller_without_a_tally_takes_hits_back_from_the_others(),
+        a_grant_of_no_hits_leaves_one_that_ends_now(),
+        a_tally_of_the_first_instant_of_all_is_of_that_instant(),
+        a_check_of_holds_leaves_the_time_to_live_of_the_next_counter(),
     ];
     let returns = ["k0", "k1", "k2"].map(a_return_of_a_loan_fails_if_its_counter_is_not_written);
     resets.into_iter().chain(grants).chain(returns).collect()
@@ -72,6 +75,21 @@ fn a_grant_that_ends_leaves_the_reset() -> TraceCase {
     in_one_slot(&["requests_per_unit: 1, unit: hour"], trace)
 }
 
+/// It has nothing to end, and so writes nothing.
+fn a_grant_of_no_hits_leaves_one_that_ends_now() -> TraceCase {
+    let trace =
+        vec![(0, decide([hits("k0", 1)])), (0, grant(5, 100)), (100, grant(0, 0)), (0, look("k0"))];
+    in_one_slot(&["requests_per_unit: 9, unit: hour"], trace)
+}
+
+/// An absent counter has neither a grant nor a reset, which might be later than the epoch.
+fn a_tally_of_the_first_instant_of_all_is_of_that_instant() -> TraceCase {
+    let all = [hits("k0", 1), descriptor(&[("who", "ann")])];
+    let trace = vec![(0, decide(all)), (0, look("k0"))];
+    let limit = "requests_per_unit: 9, unit: hour, record: [who]";
+    TraceCase { begin: 0, ..in_one_slot(&[limit], trace) }
+}
+
 /// A peek fits no limit that has been exceeded.
 fn a_used_up_grant_has_no_room_for_a_peek() -> TraceCase {
     let trace = vec![
@@ -110,6 +128,21 @@ fn a_charge_leaves_the_time_to_live_of_a_grant() -> TraceCase {
         (0, look("k0")),
     ];
     in_one_slot(&[WINDOWS], trace)
+}
+
+/// As above. Each new counter with holds, before it in the same call, has its time to live set.
+fn a_check_of_holds_leaves_the_time_to_live_of_the_next_counter() -> TraceCase {
+    let after =
+        |other| TraceOperation::Together(vec![request(vec![other]), request(vec![hits("k0", 1)])]);
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (0, grant(5, 7_200_000_500)),
+        (700, after(hold("reserve", "k1", "r", 1))),
+        (1, after(hold("commit", "k2", "r", 1))),
+        (0, look("k0")),
+    ];
+    let with_holds = "requests_per_unit: 9, unit: hour, hold: { ttl: 1m }";
+    in_one_slot(&["requests_per_unit: 9, unit: hour", with_holds, with_holds], trace)
 }
 
 /// Another slot denies the charge, which is the first one of its window. Then the clock steps back

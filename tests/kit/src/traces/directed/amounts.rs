@@ -31,6 +31,10 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_charge_at_another_rate_has_the_mark_of_that_rate(4),
         a_charge_at_another_rate_has_the_mark_of_that_rate(20),
         the_least_backlog_since_a_charge_is_that_of_another_rate(),
+        a_backlog_one_too_long_for_the_short_form_is_in_the_other(),
+        a_burst_fits_a_backlog_of_another_rate_that_has_drained(),
+        a_backlog_beyond_the_deepest_by_a_part_of_a_microsecond_stays_as_it_is(),
+        hits_of_a_long_backlog_have_the_parts_of_both_sums(),
     ]
 }
 
@@ -47,6 +51,13 @@ fn changing(limits: [&str; 2], mut first: Vec<TraceStep>, mut then: Vec<TraceSte
 fn hits_of_a_long_backlog_are_whole() -> TraceCase {
     let limit = "algorithm: gcra, requests_per_unit: 999983, unit: 3650d";
     in_one_slot(&[limit], vec![(0, decide([hits("k0", 30)])), (0, look("k0"))])
+}
+
+/// The time of one hit has drained, but for less than a microsecond: 29 hits and a part are left,
+/// where the whole microseconds alone are less than 29 hits.
+fn hits_of_a_long_backlog_have_the_parts_of_both_sums() -> TraceCase {
+    let limit = "algorithm: gcra, requests_per_unit: 999983, unit: 3650d";
+    in_one_slot(&[limit], vec![(0, decide([hits("k0", 30)])), (315_365_361, look("k0"))])
 }
 
 /// Its product with either amount exceeds what a double represents.
@@ -83,6 +94,24 @@ fn a_rate_changes_at_the_first_instant_that_is_too_long_for_the_short_form() -> 
     let first = vec![(0, decide([hold("reserve", "k0", "r", 2)]))];
     let then = vec![(0, decide([hold("commit", "k0", "r", 2)])), (0, look("k0"))];
     TraceCase { begin: 1 << 52, ..changing([&limits[0], &limits[1]], first, then) }
+}
+
+/// A commit of the cost that was reserved leaves it at the rate of before: 2^30 us of one hit.
+fn a_backlog_one_too_long_for_the_short_form_is_in_the_other() -> TraceCase {
+    let limit = |amount: u32| {
+        format!("algorithm: gcra, requests_per_unit: {amount}, unit: hour, hold: {{ ttl: 2h }}")
+    };
+    let limits = [1, 2].map(limit);
+    let first = vec![(0, decide([hold("reserve", "k0", "r", 1)]))];
+    let drained = 3_600 * SECOND - (1 << 30);
+    let then = vec![(drained, decide([hold("commit", "k0", "r", 1)])), (0, look("k0"))];
+    changing([&limits[0], &limits[1]], first, then)
+}
+
+fn a_burst_fits_a_backlog_of_another_rate_that_has_drained() -> TraceCase {
+    let limits = [9, 8].map(|n| format!("algorithm: gcra, requests_per_unit: {n}, unit: second"));
+    let then = vec![(SECOND, decide([hits("k0", 8)])), (0, look("k0"))];
+    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 1)]))], then)
 }
 
 /// A cost below its hold is taken back at the rate of before.
@@ -164,6 +193,17 @@ fn a_backlog_beyond_the_deepest_stays_as_it_is() -> TraceCase {
     let limits = [5, 0].map(limit);
     let then = vec![(0, decide([hits("k0", 1)])), (0, look("k0"))];
     changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 3)]))], then)
+}
+
+/// Of 1,666,666 2/3 us for five hits, 333,333 2/3 are left. One hit takes 333,333 1/3.
+fn a_backlog_beyond_the_deepest_by_a_part_of_a_microsecond_stays_as_it_is() -> TraceCase {
+    let limit = |debt: u32| {
+        let rate = "algorithm: gcra, requests_per_unit: 3, unit: second, burst: 1";
+        format!("{rate}, max_debt: {debt}, charge: always")
+    };
+    let limits = [4, 0].map(limit);
+    let then = vec![(1_333_333, decide([hits("k0", 1)])), (0, look("k0"))];
+    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 5)]))], then)
 }
 
 /// Its bits after those of the limit are the same as of a backlog at the limit below.

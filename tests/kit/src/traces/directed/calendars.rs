@@ -17,7 +17,10 @@ pub(super) fn cases() -> Vec<TraceCase> {
         .map(|options| format!("requests_per_unit: 90, unit: day, calendar: true{options}"));
     let behind = limits.iter().map(|limit| a_clock_behind_leaves_counters_at_their_instant(limit));
     let ahead = limits.iter().map(|limit| a_server_counts_in_windows_of_its_clock(limit));
-    behind.chain(ahead).chain([limits_of_several_slots_count_in_windows_of_the_server()]).collect()
+    let several =
+        ["", ", hold: { ttl: 1m }"].map(limits_of_several_slots_count_in_windows_of_the_server);
+    let reset = a_reset_of_a_counter_that_cannot_be_read_asks_for_the_window_of_the_clock();
+    behind.chain(ahead).chain(several).chain([reset]).collect()
 }
 
 /// The counters are in no window that a request sends.
@@ -36,12 +39,21 @@ fn a_server_counts_in_windows_of_its_clock(limit: &str) -> TraceCase {
 }
 
 /// The requests of an instant are sent together, those of some nodes for several slots.
-fn limits_of_several_slots_count_in_windows_of_the_server() -> TraceCase {
+fn limits_of_several_slots_count_in_windows_of_the_server(options: &str) -> TraceCase {
     let keys = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
     let reserve = |key: &&str| request(vec![hold("reserve", key, "r", 2)]);
     let all = || TraceOperation::Together(keys.iter().map(reserve).collect());
-    let limit = "requests_per_unit: 90, unit: day, calendar: true, hold: { ttl: 1m }";
-    in_slots(&[limit; 9], (0..5).map(|_| (FAR, all())).collect())
+    let limit = format!("requests_per_unit: 90, unit: day, calendar: true{options}");
+    in_slots(&[limit.as_str(); 9], (0..5).map(|_| (FAR, all())).collect())
+}
+
+/// In step 3, its value lacks its last byte. With the clocks of the servers, the store expects the
+/// instant before, as the first call of the reset.
+fn a_reset_of_a_counter_that_cannot_be_read_asks_for_the_window_of_the_clock() -> TraceCase {
+    let mut trace = vec![(0, decide([hits("k0", 1)]))];
+    trace.resize(3, (0, look("k0")));
+    trace.extend([(FAR, amend("k0", Amendment::Reset)), (0, look("k0"))]);
+    in_one_slot(&["requests_per_unit: 90, unit: day, calendar: true"], trace)
 }
 
 /// Returns operations of each kind on `k0` and `k1`.

@@ -38,7 +38,10 @@ pub(super) fn cases() -> Vec<TraceCase> {
             an_operation_without_effect_has_the_instant_of_its_counter(),
             a_reserve_that_another_slot_denies_leaves_a_counter_without_records(),
             records_are_checked_again_after_as_many_as_have_not_expired(),
-            a_quarter_of_the_records_has_expired(),
+            a_quarter_of_the_records_has_expired(18),
+            a_quarter_of_the_records_has_expired(16),
+            a_charge_without_a_record_leaves_the_latest_expiry(),
+            hits_in_advance_are_charged_past_a_limit_with_holds(),
             a_record_until_a_multiple_of_30_s_renews_the_keys(),
         ],
     ]
@@ -293,12 +296,13 @@ fn records_are_checked_again_after_as_many_as_have_not_expired() -> TraceCase {
 }
 
 /// The records are checked by the 34th insert, which allows 34 more before the next check. One of
-/// these replaces a record that has expired. Then there are 68 fields, and 17 more have expired.
-fn a_quarter_of_the_records_has_expired() -> TraceCase {
+/// these replaces a record that has expired. Then there are 68 fields, and `first` - 1 more have
+/// expired: a quarter, or more than a fifth.
+fn a_quarter_of_the_records_has_expired(first: u32) -> TraceCase {
     let limit = with_holds("requests_per_unit: 1000, unit: hour");
     let trace = vec![
-        (0, reserves("k0", 0..18)),
-        (30 * SECOND, reserves("k0", 18..33)),
+        (0, reserves("k0", 0..first)),
+        (30 * SECOND, reserves("k0", first..33)),
         (0, reserves("k0", 33..34)),
         (0, reserves("k0", 34..67)),
         (30 * SECOND, reserves("k0", 0..1)),
@@ -319,4 +323,28 @@ fn a_record_until_a_multiple_of_30_s_renews_the_keys() -> TraceCase {
     let begin = 1_800_000_029_999_998;
     let limit = with_holds("requests_per_unit: 9, unit: second");
     TraceCase { begin, ..in_one_slot(&[&limit], trace) }
+}
+
+/// There is none. The second charge is restored, since another slot denies its request.
+fn a_charge_without_a_record_leaves_the_latest_expiry() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (1, decide([hits("k0", 1), hits("k1", 10)])),
+        (1, TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted)),
+        (1, decide([hits("k0", 1)])),
+        (1, TraceOperation::TakeBack(0, 1)),
+        (0, look("k0")),
+    ];
+    let limit = with_holds(GCRA);
+    in_slots(&[&limit, &limit], trace)
+}
+
+/// They are denied and written.
+fn hits_in_advance_are_charged_past_a_limit_with_holds() -> TraceCase {
+    let trace = vec![
+        (0, TraceOperation::Lend("k0=a".to_owned(), 20, Charge::Always)),
+        (1, TraceOperation::TakeBack(0, 15)),
+        (0, look("k0")),
+    ];
+    in_one_slot(&[&with_holds(FIXED)], trace)
 }

@@ -24,6 +24,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_take_back_keeps_entries_before_it("algorithm: sliding_window"),
         a_cost_past_both_windows_reports_the_longer_one("algorithm: sliding_log"),
         a_cost_past_both_windows_reports_the_longer_one("algorithm: sliding_window"),
+        a_reply_has_room_for_some_hits_beyond_a_limit(),
     ]
 }
 
@@ -174,4 +175,12 @@ fn a_cost_past_both_windows_reports_the_longer_one(algorithm: &str) -> TraceCase
         (0, look("k0")),
     ];
     in_one_slot(&[&limit], trace)
+}
+
+/// There are 567 billion of them, and room for 550.
+fn a_reply_has_room_for_some_hits_beyond_a_limit() -> TraceCase {
+    let most = || decide(vec![hits("k0", u32::MAX.into()); 44]);
+    let mut trace = vec![(0, most()), (0, most()), (0, most())];
+    trace.extend([(1, decide([hits("k0", 1)])), (0, look("k0"))]);
+    in_one_slot(&["requests_per_unit: 9, unit: hour, charge: always"], trace)
 }

@@ -46,6 +46,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_request_after_one_that_names_a_counter_twice_keeps_lifetimes(),
         a_counter_with_holds_that_is_named_twice_is_restored(),
         a_denied_reserve_that_cannot_be_recorded_is_denied(),
+        a_denied_reserve_alone_that_cannot_be_recorded_is_denied(),
         a_peek_of_no_hits_asks_for_none(),
         a_value_of_4096_bytes_is_restored(116, -SECOND),
         // This one is too long by a byte.
@@ -164,6 +165,13 @@ fn a_denied_reserve_that_cannot_be_recorded_is_denied() -> TraceCase {
         "requests_per_unit: 9, unit: hour",
     ];
     in_one_slot(&limits, vec![(0, decide(all)), (0, look("k1"))])
+}
+
+/// As above.
+fn a_denied_reserve_alone_that_cannot_be_recorded_is_denied() -> TraceCase {
+    let all = [hold("reserve", "k0", "r", 10), descriptor(&[("who", "ann")])];
+    let limit = "requests_per_unit: 9, unit: hour, hold: { ttl: 1m }, record: [who]";
+    in_one_slot(&[limit], vec![(0, decide(all)), (0, look("k0"))])
 }
 
 /// It needs room for one hit, which is none of those that a denied charge after it would need.

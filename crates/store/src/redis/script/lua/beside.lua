@@ -186,7 +186,7 @@ beside = function()
     if left > 0 and instant < gone_at then
       remaining = max(remaining, left)
     end
-    local is_changed = wrote > 0
+    local is_changed = wrote ~= 0
     if is_changed and instant >= gone_at then
       left, gone_at, granted_at = 0, 0, 0
     end
