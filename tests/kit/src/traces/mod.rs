@@ -162,7 +162,7 @@ async fn run_with(
         if *step < -FARTHEST_BACK.cast_signed() {
             latest = now;
         }
-        now = now.max(latest - FARTHEST_BACK);
+        now = now.max(latest.saturating_sub(FARTHEST_BACK));
         latest = latest.max(now);
         let step = (number, now);
         let watched = async {
