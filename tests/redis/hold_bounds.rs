@@ -203,6 +203,13 @@ async fn hold_key(redis: &Redis) -> Vec<u8> {
     panic!("no records")
 }
 
+/// Reserves a hit of `fixed` by a number as its ID.
+async fn reserve(sides: &Sides, at: u64, number: u64) {
+    let id = number.to_string();
+    let reserve = operation("fixed", "tollgate.reserve", id.as_bytes(), Some(1));
+    sides.decide(at, &request(vec![reserve])).await.unwrap().unwrap();
+}
+
 /// Expired records are looked for after as many inserts as the last check allowed: those of inserts
 /// 34, 69 and 139, then, since it removes more than a quarter, as many as it removed.
 #[tokio::test]
@@ -212,10 +219,8 @@ async fn expired_records_are_looked_for_after_at_least_as_many_inserts_as_at_fir
     let limit = "requests_per_unit: 4294967295, unit: year, hold: { ttl: 3s }";
     sides.install(&policy(&[("fixed", limit)]));
     for number in 0..172u64 {
-        let id = number.to_string();
-        let reserve = operation("fixed", "tollgate.reserve", id.as_bytes(), Some(1));
         let at = START + number + if number < 138 { 0 } else { 3_100_000 };
-        sides.decide(at, &request(vec![reserve])).await.unwrap().unwrap();
+        reserve(&sides, at, number).await;
     }
     let key = hold_key(&redis).await;
     let fields: u64 = redis.query_bytes(&[b"HLEN", &key]).await.unwrap();
@@ -230,19 +235,14 @@ async fn a_reserve_has_room_for_the_last_record() {
     let sides = Sides::new(&[redis.url()], "last:", Modes::default()).await;
     let limit = "requests_per_unit: 4294967295, unit: year, hold: { ttl: 1h }";
     sides.install(&policy(&[("fixed", limit)]));
-    let reserve = async |number: u64| {
-        let id = number.to_string();
-        let reserve = operation("fixed", "tollgate.reserve", id.as_bytes(), Some(1));
-        sides.decide(START + number, &request(vec![reserve])).await.unwrap().unwrap();
-    };
     for number in 0..33 {
-        reserve(number).await;
+        reserve(&sides, START + number, number).await;
     }
     let key = hold_key(&redis).await;
     let fill = b"local one = redis.call('HGET', KEYS[1], '0')
         for number = 34, 99999 do redis.call('HSET', KEYS[1], 'copy ' .. number, one) end";
     redis.query_bytes::<()>(&[b"EVAL", fill, b"1", &key]).await.unwrap();
-    reserve(33).await;
+    reserve(&sides, START + 33, 33).await;
     let fields: u64 = redis.query_bytes(&[b"HLEN", &key]).await.unwrap();
     assert_eq!(fields, 100_001, "the head, and a record more");
 }

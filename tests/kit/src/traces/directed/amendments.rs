@@ -75,7 +75,7 @@ fn a_grant_that_ends_leaves_the_reset() -> TraceCase {
     in_one_slot(&["requests_per_unit: 1, unit: hour"], trace)
 }
 
-/// It has nothing to end, and so writes nothing.
+/// The later grant has none to end, since the first has just ended, and writes nothing.
 fn a_grant_of_no_hits_leaves_one_that_ends_now() -> TraceCase {
     let trace =
         vec![(0, decide([hits("k0", 1)])), (0, grant(5, 100)), (100, grant(0, 0)), (0, look("k0"))];

@@ -184,24 +184,22 @@ fn logs_of_windows_become_wide() -> TraceCase {
     in_one_slot(&[&limit], trace)
 }
 
+/// Returns a limit of three hits a second that charges beyond its burst.
+fn with_debt(burst: u32, debt: u32) -> String {
+    let rate = "algorithm: gcra, requests_per_unit: 3, unit: second";
+    format!("{rate}, burst: {burst}, max_debt: {debt}, charge: always")
+}
+
 /// Three hits take a second, more than two, whose part of a microsecond is larger.
 fn a_backlog_beyond_the_deepest_stays_as_it_is() -> TraceCase {
-    let limit = |debt: u32| {
-        let rate = "algorithm: gcra, requests_per_unit: 3, unit: second, burst: 2";
-        format!("{rate}, max_debt: {debt}, charge: always")
-    };
-    let limits = [5, 0].map(limit);
+    let limits = [5, 0].map(|debt| with_debt(2, debt));
     let then = vec![(0, decide([hits("k0", 1)])), (0, look("k0"))];
     changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 3)]))], then)
 }
 
 /// Of 1,666,666 2/3 us for five hits, 333,333 2/3 are left. One hit takes 333,333 1/3.
 fn a_backlog_beyond_the_deepest_by_a_part_of_a_microsecond_stays_as_it_is() -> TraceCase {
-    let limit = |debt: u32| {
-        let rate = "algorithm: gcra, requests_per_unit: 3, unit: second, burst: 1";
-        format!("{rate}, max_debt: {debt}, charge: always")
-    };
-    let limits = [4, 0].map(limit);
+    let limits = [4, 0].map(|debt| with_debt(1, debt));
     let then = vec![(1_333_333, decide([hits("k0", 1)])), (0, look("k0"))];
     changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 5)]))], then)
 }

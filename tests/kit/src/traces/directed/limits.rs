@@ -12,13 +12,13 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_window_of_a_log_is_full_until_its_first_entry_ends(1),
         a_weighted_bucket_counts_whole_until_the_period_after_it_begins(),
         a_backlog_may_exceed_the_room_by_a_part_of_a_microsecond(),
-        an_entry_counts_for_the_last_microsecond_of_its_period(),
+        a_take_back_drops_the_entry_before_if_it_is_over(SECOND - 1),
         a_backlog_may_be_less_than_the_deepest_by_a_part_of_a_microsecond(),
         a_counter_whose_hits_were_refunded_has_room_for_the_most_hits(),
         a_window_that_began_at_the_last_write_keeps_its_hits(),
         a_charge_that_begins_a_window_is_taken_back(),
         a_log_is_charged_without_the_entry_that_no_longer_counts(),
-        a_take_back_drops_the_entry_that_ends_now(),
+        a_take_back_drops_the_entry_before_if_it_is_over(SECOND),
         a_take_back_spares_later_hits_though_its_own_were_refunded(),
         a_take_back_keeps_entries_before_it("algorithm: sliding_log"),
         a_take_back_keeps_entries_before_it("algorithm: sliding_window"),
@@ -67,13 +67,13 @@ fn a_backlog_may_exceed_the_room_by_a_part_of_a_microsecond() -> TraceCase {
     in_one_slot(&[limit], trace)
 }
 
-/// A take-back drops entries that no longer count.
-fn an_entry_counts_for_the_last_microsecond_of_its_period() -> TraceCase {
+/// A take-back drops entries that no longer count: those of at least a period.
+fn a_take_back_drops_the_entry_before_if_it_is_over(age: i64) -> TraceCase {
     let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (10, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
-        (SECOND - 11, TraceOperation::TakeBack(0, 1)),
+        (age - 10, TraceOperation::TakeBack(0, 1)),
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)
@@ -124,18 +124,6 @@ fn a_log_is_charged_without_the_entry_that_no_longer_counts() -> TraceCase {
         (0, decide([hits("k0", 1)])),
         (10, decide([hits("k0", 2)])),
         (SECOND - 5, decide([hits("k0", 1)])),
-        (0, look("k0")),
-    ];
-    in_one_slot(&[limit], trace)
-}
-
-/// The entry is exactly one period old.
-fn a_take_back_drops_the_entry_that_ends_now() -> TraceCase {
-    let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
-    let trace = vec![
-        (0, decide([hits("k0", 1)])),
-        (10, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
-        (SECOND - 10, TraceOperation::TakeBack(0, 1)),
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)

@@ -174,7 +174,7 @@ fn a_denied_reserve_alone_that_cannot_be_recorded_is_denied() -> TraceCase {
     in_one_slot(&[limit], vec![(0, decide(all)), (0, look("k0"))])
 }
 
-/// It needs room for one hit, which is none of those that a denied charge after it would need.
+/// A peek needs room for one hit, which is none of those that a denied charge after it would need.
 fn a_peek_of_no_hits_asks_for_none() -> TraceCase {
     let trace = vec![
         (0, decide([hits("k0", 5)])),
