@@ -6,8 +6,6 @@ mod counter_commands;
 mod refusals;
 mod reloads;
 mod rights;
-mod store;
-mod tries;
 
 use std::time::Duration;
 
@@ -16,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::web::{Reply, Web};
+use crate::support::web::{Reply, Web, fetch};
 use crate::support::{TEST_TIMEOUT, becomes};
 
 const WRITER: &str = "ann:writer-0123456789";
@@ -334,17 +332,6 @@ fn guarded(folder: &Policies, flags: &[&str]) -> Tollgate {
 async fn reload(admin: &Web, headers: &[(&'static str, &str)]) -> Reply {
     let headers: Vec<_> = headers.iter().copied().chain([("x-tollgate", "1")]).collect();
     admin.send_with("POST", "/api/v1/policies/reload", &headers, "").await
-}
-
-async fn fetch(admin: &Web, path: &str) -> Value {
-    let reply = admin.get(path).await;
-    assert_eq!(
-        (reply.status, reply.header("content-type")),
-        (200, "application/json"),
-        "{path}: {}",
-        reply.body
-    );
-    serde_json::from_str(&reply.body).unwrap()
 }
 
 fn text(value: &Value) -> &str {

@@ -7,9 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::policy::{Policies, daily};
-use crate::support::redis::Redis;
 use crate::support::rls::Client;
-use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::{Tollgate, lasting_address};
 use crate::support::web::Web;
 
 const REQUEST: &str =
@@ -254,10 +253,8 @@ async fn missing_bodies_do_not_delay_a_probe() {
 
 #[tokio::test]
 async fn an_unavailable_store_is_503() {
-    let redis = Redis::start().await;
-    redis.kill();
-    let (_service, web) =
-        serve(&daily("user", 2), &["--store", &redis.url(), "--ready-without-store"]);
+    let store = format!("redis://{}", lasting_address());
+    let (_service, web) = serve(&daily("user", 2), &["--store", &store, "--ready-without-store"]);
     let reply = web.send("POST", "/json", REQUEST).await;
     assert_eq!(reply.status, 503);
     assert!(reply.body.contains("store"), "{}", reply.body);

@@ -4,10 +4,6 @@
 mod cost;
 mod end_to_end;
 mod faults;
-mod fleet;
-mod long_run;
 mod ping;
 mod protocol;
 mod stock_envoy;
-mod whole_limit;
-mod wire;

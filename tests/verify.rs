@@ -14,7 +14,6 @@ use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 
 use crate::support::policy::{Policies, daily, yearly};
 use crate::support::redis::{Redis, Setup};
-use crate::support::release::release;
 use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 
@@ -295,19 +294,6 @@ fn a_run_that_cannot_start_exits_2_with_the_next_step() {
     assert_eq!(ended.status.code(), Some(2));
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(text.contains("has no limit for test tenant"), "{text}");
-}
-
-#[test]
-fn a_row_of_the_report_is_one_command() {
-    release(&["build", "--bin", "tollgate"], &[]);
-    let row = ["--service", "tollgate", "--store", "cluster", "--disturb", "slots-move"];
-    let short = ["--seconds", "4", "--rate", "200", "--keep-held"];
-    let text = release(&["run", "--example", "report", "--"], &[row.as_slice(), &short].concat());
-    let cells: Vec<&str> = text.lines().last().unwrap().split(" | ").collect();
-    assert_eq!(cells[1], "slots move", "{text}");
-    let [moves, calls] = [cells[2], cells[4]].map(|cell| cell.parse::<u32>().unwrap());
-    assert!(moves > 0 && calls > 100, "{text}");
-    assert!(cells[9].starts_with("0 of "), "{text}");
 }
 
 /// Serves gRPC services in this process, and returns their address.

@@ -9,11 +9,7 @@
 //! | `gateway` | deployment by Envoy Gateway: certificates, a control plane, an Envoy |
 //! | `lifecycle` | its start, changed configuration, and end |
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
-//! | `migrate` | `tollgate migrate`: the report, and its files |
-//! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
-//! | `migrate_manifest` | `tollgate migrate`: lost, overridden and unread parts of a deployment |
-//! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
-//! | `migrate_sources` | `tollgate migrate`: sources of variables and policies |
+//! | `migrate` | `tollgate migrate`: its files are served; `--live` compares answers |
 //! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!
@@ -24,10 +20,6 @@ mod gateway;
 mod lifecycle;
 mod logs;
 mod migrate;
-mod migrate_live;
-mod migrate_manifest;
-mod migrate_report;
-mod migrate_sources;
 mod plain;
 mod redis;
 mod statistics;

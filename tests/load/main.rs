@@ -6,6 +6,7 @@
 //! | module | subject |
 //! |---|---|
 //! | `attacks` | attacks on the release binary, and how other clients are served meanwhile |
+//! | `faults` | calls while the servers of the store die, hang, refuse or move |
 //! | `probes` | attacks over HTTP, and how fast probes are answered meanwhile |
 //! | `resets` | a flood of resets ends its connection |
 //! | `speed` | no more instructions per decision than before |
@@ -19,6 +20,7 @@
 )]
 
 mod attacks;
+mod faults;
 mod probes;
 mod resets;
 mod speed;

@@ -6,7 +6,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Service, values};
+use crate::support::faults::{Service, values};
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::{Redis, Setup};
 use crate::support::rls::channel;

@@ -36,7 +36,7 @@
 //! cargo run --release --example world -- --seed 7 --shrink    the fewest calls and faults
 //! cargo run --release --example world -- --seed 7 --watch     a table of it as it runs
 //! cargo run --release --example world -- --retries --seeds 0..10000     worlds of `retries`
-//! cargo test --test world                                     1,000 seeds
+//! cargo test --test world                                     61 seeds
 //! ```
 //!
 //! A finding becomes a world made by hand in `directed`, which fails before the fix and
@@ -198,3 +198,15 @@ mod shared;
 pub mod shrink;
 mod streams;
 pub mod watch;
+
+/// Seeds whose histories are compared between processes, time zones and builds.
+pub const COMPARED: std::ops::Range<u64> = 0..20;
+
+/// Returns the lines with hashes of an output, by seed.
+pub fn hash_lines(output: &str) -> Vec<String> {
+    let hashes = output.lines().filter_map(|line| Some(line[line.find("seed ")?..].to_owned()));
+    let mut hashes: Vec<String> = hashes.filter(|line| line.contains(": hash ")).collect();
+    let number = |line: &String| line[5..].split(':').next()?.parse::<u64>().ok();
+    hashes.sort_by_key(number);
+    hashes
+}

@@ -9,11 +9,10 @@ use crate::support::http2::{
     CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PATH, RESET, SETTINGS,
     WINDOW_UPDATE, fields, frame, framed, headers, opened,
 };
+use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-
-use super::serve;
 
 const MIB: usize = 1 << 20;
 /// Memory in bytes that clients may make the process hold.
@@ -42,7 +41,8 @@ struct Measured {
 
 impl Measured {
     async fn serve(flags: &[&str]) -> Self {
-        let service = serve(&[&FLAGS[..], flags].concat());
+        let policies = Policies::of(&daily("user", 5));
+        let service = Tollgate::serve_with(policies.path(), &[&FLAGS[..], flags].concat());
         assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
         let before = resident(&service);
         Self { service, before }

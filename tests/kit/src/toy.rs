@@ -18,7 +18,7 @@ use tollgate::store::{Check, Lender, Lent, Outcomes, Store, StoreError};
 
 /// The handles of one store.
 #[derive(Clone)]
-pub(super) struct Toy(Arc<ToyServer>);
+pub struct Toy(Arc<ToyServer>);
 
 struct ToyServer {
     counters: Mutex<HashMap<Vec<u8>, State>>,
@@ -27,7 +27,7 @@ struct ToyServer {
 }
 
 impl Toy {
-    pub(super) fn new(clock: impl Clock) -> Self {
+    pub fn new(clock: impl Clock) -> Self {
         Self(Arc::new(ToyServer {
             counters: Mutex::default(),
             clock: Box::new(clock),
@@ -36,13 +36,13 @@ impl Toy {
     }
 
     /// Sets the state of the server: unless it is connected, the store fails.
-    pub(super) fn set(&self, state: BackendState) {
+    pub fn set(&self, state: BackendState) {
         *self.0.state.lock() = state;
     }
 
     /// Exchanges the states of the two counters with this text in their keys. Unless they are of
     /// one algorithm, they cannot be read any more.
-    pub(super) fn exchange(&self, text: &str) {
+    pub fn exchange(&self, text: &str) {
         let mut counters = self.0.counters.lock();
         let has_text = |key: &[u8]| key.windows(text.len()).any(|part| part == text.as_bytes());
         let found = counters.iter_mut().filter(|(key, _)| has_text(key));

@@ -3,9 +3,8 @@
 use std::io::Write as _;
 use std::process::Stdio;
 
-use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};
-use crate::support::tollgate;
+use crate::support::tollgate::{self, migrate, path};
 
 const REDIS: &str = "REDIS_SOCKET_TYPE=tcp\nREDIS_URL=redis:6379\n";
 

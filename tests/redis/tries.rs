@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::fetch;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
-use crate::support::web::Web;
+use crate::support::web::{Web, fetch};
 
 /// More than all calls of a test take together.
 const PLENTY: u64 = 1_000_000;

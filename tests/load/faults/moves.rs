@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::split;
-use super::{NOISE, Service, all, summary_of, unaffected, values};
+use crate::support::faults::{NOISE, Service, all, summary_of, unaffected, values};
 use crate::support::redis::cluster::{Cluster, Node};
 use crate::support::{TEST_TIMEOUT, becomes};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{
+use crate::support::faults::{
     AT_ONCE, Answer, Service, all, answer_of, recovers_within, report, summary_of, unaffected,
     values,
 };

@@ -1,17 +1,17 @@
 //! The same Envoys with a server that gives each of them the whole limit, as those without loans
 //! do.
 //!
-//! By default, two Envoys for half a minute. With `TOLLGATE_RLQS_WINDOWS`, the eight of `long_run`
-//! for so many windows, with its `TOLLGATE_RLQS_COUNTERS` and `TOLLGATE_RLQS_LIMIT`:
+//! By default, two Envoys for half a minute. With `TOLLGATE_RLQS_WINDOWS`, the eight of the long
+//! run for so many windows, with its `TOLLGATE_RLQS_COUNTERS` and `TOLLGATE_RLQS_LIMIT`:
 //!
 //! ```text
-//! TOLLGATE_RLQS_WINDOWS=4 cargo test --locked --test main rlqs::whole_limit -- --nocapture
+//! TOLLGATE_RLQS_WINDOWS=4 cargo test --locked --test long long_run::whole_limit -- --nocapture
 //! ```
 
 use std::time::Duration;
 
-use super::fleet::{Answered, EnvoyLoad, LoadedEnvoy, PERIOD, by_window, next_window};
-use super::long_run::{CounterLoad, DEMAND, setting};
+use super::{CounterLoad, DEMAND, setting};
+use crate::support::fleet::{Answered, EnvoyLoad, LoadedEnvoy, PERIOD, by_window, next_window};
 use crate::support::quotas::{QuotaServer, whole_limit};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use super::fetch;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::redis::cluster::Cluster;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, output};
-use crate::support::web::Web;
+use crate::support::web::{Web, fetch};
 use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "domain: test\ndescriptors:\n  - key: tenant\n    rate_limit: { algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user] }\n  - key: free\n";

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::http2::PING;
+use crate::http2::PING;
 
 const ACK: u8 = 1;
 const PREFACE: usize = 24;
@@ -18,7 +18,7 @@ const HEAD: usize = 9;
 
 /// The bytes that a wire lets pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passing {
+pub enum Passing {
     All,
     /// All but the acknowledgements of PINGs by Envoy.
     NoAcknowledgements,
@@ -26,8 +26,8 @@ pub(super) enum Passing {
 }
 
 /// The proxy. Closes with its connections when dropped.
-pub(super) struct QuotaWire {
-    pub(super) address: SocketAddr,
+pub struct QuotaWire {
+    pub address: SocketAddr,
     service: Arc<Mutex<SocketAddr>>,
     passing: watch::Sender<Passing>,
     connections: Arc<Mutex<JoinSet<()>>>,
@@ -36,7 +36,7 @@ pub(super) struct QuotaWire {
 
 impl QuotaWire {
     /// Creates a wire to a service.
-    pub(super) async fn to(service: SocketAddr, passing: Passing) -> Self {
+    pub async fn to(service: SocketAddr, passing: Passing) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let passing = watch::Sender::new(passing);
@@ -58,16 +58,16 @@ impl QuotaWire {
     }
 
     /// Directs new connections to this service.
-    pub(super) fn lead_to(&self, service: SocketAddr) {
+    pub fn lead_to(&self, service: SocketAddr) {
         *self.service.lock() = service;
     }
 
-    pub(super) fn pass(&self, passing: Passing) {
+    pub fn pass(&self, passing: Passing) {
         self.passing.send_replace(passing);
     }
 
     /// Closes all connections; the bytes that were withheld are lost.
-    pub(super) fn cut(&self) {
+    pub fn cut(&self) {
         self.connections.lock().abort_all();
     }
 }

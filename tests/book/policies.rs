@@ -6,9 +6,10 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-use super::fences::{self, Fence, PROGRAMS};
-use super::{pages, project, readme};
 use crate::support::envoy::binary;
+use crate::support::fences::{self, Fence, PROGRAMS};
+use crate::support::pages::{pages, readme};
+use crate::support::root;
 use crate::support::tollgate::command;
 
 #[test]
@@ -37,8 +38,7 @@ fn mistakes(fence: &Fence) -> Result<(), String> {
         return is_part_of(fence, path);
     }
     let scratch = TempDir::new().unwrap();
-    for file in
-        std::fs::read_dir(project().join("config/policies")).unwrap().map(|file| file.unwrap())
+    for file in std::fs::read_dir(root().join("config/policies")).unwrap().map(|file| file.unwrap())
     {
         std::fs::copy(file.path(), scratch.path().join(file.file_name())).unwrap();
     }
@@ -83,7 +83,7 @@ fn envoy_validates(file: &Path) -> Output {
 
 /// Checks that the lines occur in the file consecutively, regardless of indentation.
 fn is_part_of(fence: &Fence, path: &str) -> Result<(), String> {
-    let file = std::fs::read_to_string(project().join(path))
+    let file = std::fs::read_to_string(root().join(path))
         .map_err(|error| format!("{}: {path}: {error}", fence.at))?;
     let lines: Vec<&str> = file.lines().map(str::trim).collect();
     let shown: Vec<&str> = fence.text.lines().map(str::trim).collect();

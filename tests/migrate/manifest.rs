@@ -1,8 +1,7 @@
 //! `tollgate migrate`: lost, overridden and unread parts of a deployment are in the report.
 
-use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};
-use crate::support::tollgate;
+use crate::support::tollgate::{self, migrate, path};
 
 /// Reports on an env file.
 fn of_env(variables: &str, more: &[&str]) -> (i32, String) {

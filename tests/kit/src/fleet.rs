@@ -9,28 +9,28 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::support::envoy::Envoy;
-use crate::support::root;
-use crate::support::web::Web;
+use crate::envoy::Envoy;
+use crate::root;
+use crate::web::Web;
 
 /// Length of a window in seconds.
-pub(super) const PERIOD: u64 = 30;
+pub const PERIOD: u64 = 30;
 /// Least time between two requests of a client, so that it seldom waits for the one before.
 const PER_CLIENT: Duration = Duration::from_millis(20);
 
 /// Returns a policy with this limit for each bucket and window.
-pub(super) fn policy(limit: u64) -> String {
+pub fn policy(limit: u64) -> String {
     format!(
         "domain: test\ndescriptors:\n  - key: bucket\n    rate_limit: {{ unit: {PERIOD}s, requests_per_unit: {limit}, lease: {{ size: 10, ttl: 1s, rlqs: {{ ttl: 10s, size: 60% }} }} }}\n"
     )
 }
 
 /// Requests that were answered.
-pub(super) type Answered = Arc<Mutex<Vec<AnsweredRequest>>>;
+pub type Answered = Arc<Mutex<Vec<AnsweredRequest>>>;
 
 /// A request that was answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AnsweredRequest {
+pub struct AnsweredRequest {
     bucket: usize,
     sent: SystemTime,
     answered: SystemTime,
@@ -39,19 +39,19 @@ pub(super) struct AnsweredRequest {
 
 /// The time between two requests of an Envoy, which are spread over so many buckets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EnvoyLoad {
-    pub(super) every: Duration,
-    pub(super) buckets: usize,
+pub struct EnvoyLoad {
+    pub every: Duration,
+    pub buckets: usize,
 }
 
 /// An Envoy under load.
-pub(super) struct LoadedEnvoy {
+pub struct LoadedEnvoy {
     clients: JoinSet<()>,
     envoy: Envoy,
 }
 
 impl LoadedEnvoy {
-    pub(super) async fn start(service: SocketAddr, load: EnvoyLoad, answered: &Answered) -> Self {
+    pub async fn start(service: SocketAddr, load: EnvoyLoad, answered: &Answered) -> Self {
         let template = std::fs::read_to_string(root().join("tests/rlqs/envoy.yaml")).unwrap();
         let port = service.port().to_string();
         let envoy = Envoy::start_by(&template, &[("TOLLGATE", port.as_str())]).await;
@@ -61,7 +61,7 @@ impl LoadedEnvoy {
     }
 
     /// Replaces its clients.
-    pub(super) fn load(&mut self, load: EnvoyLoad, answered: &Answered) {
+    pub fn load(&mut self, load: EnvoyLoad, answered: &Answered) {
         let count = PER_CLIENT.as_micros().div_ceil(load.every.as_micros());
         let count = u32::try_from(count).unwrap();
         let apart = load.buckets / usize::try_from(count).unwrap();
@@ -97,19 +97,19 @@ fn millis(time: SystemTime) -> u64 {
 }
 
 /// Returns the number of the window of a time.
-pub(super) fn window(time: SystemTime) -> u64 {
+pub fn window(time: SystemTime) -> u64 {
     millis(time) / (PERIOD * 1_000)
 }
 
 /// Requests of a bucket within a window: those that were certainly sent and answered in it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct WindowRequests {
-    pub(super) all: u64,
-    pub(super) admitted: u64,
+pub struct WindowRequests {
+    pub all: u64,
+    pub admitted: u64,
 }
 
 /// Returns the requests of each bucket and window.
-pub(super) fn by_window(answered: &Answered) -> BTreeMap<(usize, u64), WindowRequests> {
+pub fn by_window(answered: &Answered) -> BTreeMap<(usize, u64), WindowRequests> {
     let mut windows = BTreeMap::<_, WindowRequests>::new();
     for request in answered.lock().iter() {
         if window(request.sent) == window(request.answered) {
@@ -122,14 +122,14 @@ pub(super) fn by_window(answered: &Answered) -> BTreeMap<(usize, u64), WindowReq
 }
 
 /// Waits until a window has begun.
-pub(super) async fn next_window() {
+pub async fn next_window() {
     let period = PERIOD * 1_000;
     let rest = period - millis(SystemTime::now()) % period;
     sleep(Duration::from_millis(rest)).await;
 }
 
 /// Waits until this time of the current window.
-pub(super) async fn in_window(seconds: u64) {
+pub async fn in_window(seconds: u64) {
     let passed = millis(SystemTime::now()) % (PERIOD * 1_000);
     sleep(Duration::from_millis((seconds * 1_000).saturating_sub(passed))).await;
 }

@@ -11,10 +11,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
-use super::fences::{self, Fence};
 use super::terminal::Terminal;
-use super::{Page, pages, project, readme};
-use crate::support::{TEST_TIMEOUT, envoy};
+use crate::support::fences::{self, Fence};
+use crate::support::pages::{Page, pages, readme};
+use crate::support::{TEST_TIMEOUT, envoy, root};
 
 /// Declares a test for each page, so that a failure names the page.
 macro_rules! pages {
@@ -185,17 +185,13 @@ fn scratch() -> TempDir {
     ["bin/envoy", "work/.venv/bin/envoy"]
         .iter()
         .for_each(|name| symlink(envoy::binary(), at(name)).unwrap());
-    let kubectl = project().join(".venv/bin/kubectl");
+    let kubectl = root().join(".venv/bin/kubectl");
     symlink(kubectl, at("bin/kubectl")).unwrap();
     std::fs::write(at("bin/cargo"), CARGO).unwrap();
     std::fs::set_permissions(at("bin/cargo"), PermissionsExt::from_mode(0o755)).unwrap();
     for name in ["config", "deploy", "docs"] {
-        let copied = Command::new("cp")
-            .arg("-r")
-            .arg(project().join(name))
-            .arg(at("work"))
-            .status()
-            .unwrap();
+        let copied =
+            Command::new("cp").arg("-r").arg(root().join(name)).arg(at("work")).status().unwrap();
         assert!(copied.success());
     }
     for entry in std::fs::read_dir(at("work/deploy/envoy")).unwrap() {

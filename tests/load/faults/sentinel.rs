@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Service, all, recovers_within, values};
+use crate::support::faults::{Service, all, recovers_within, values};
 use crate::support::redis::sentinels::Sentinels;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -17,7 +17,7 @@ async fn a_master_that_is_killed_is_followed_by_the_one_that_the_sentinels_name(
     let named = load.now();
     load.until_calm(0).await;
     let calls = load.finish();
-    super::unaffected("sentinels, on_store_error: allow", &calls.of(1));
+    crate::support::faults::unaffected("sentinels, on_store_error: allow", &calls.of(1));
     recovers_within("sentinels, master killed", &calls.of(0), named, Duration::from_millis(1_500));
 }
 

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use tokio::net::TcpStream;
 
-use super::cut;
 use crate::support::policy::{Policies, daily};
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -59,7 +58,7 @@ async fn probes_admin_and_store_have_file_descriptors_when_all_connections_are_i
     becomes(
         "all connections of gRPC are in use",
         TEST_TIMEOUT,
-        || cut(&service, "evicted"),
+        || service.connections_cut("evicted"),
         |cut| *cut > 0,
     )
     .await;

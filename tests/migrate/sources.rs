@@ -1,8 +1,7 @@
 //! `tollgate migrate`: each source of variables and policies, and which one prevails.
 
-use super::migrate::{migrate, path};
 use crate::support::policy::{Policies, yearly};
-use crate::support::tollgate;
+use crate::support::tollgate::{self, migrate, path};
 
 /// A manifest with every source of variables and files.
 const SOURCES: &str = "

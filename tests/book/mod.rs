@@ -1,4 +1,14 @@
-//! mdBook builds the book without a warning, every page is in it, and every link has a target.
+//! The book in `docs`: mdBook builds it without a warning, every page is in it, every link has a
+//! target, and what it shows is true.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `policies` | every YAML block: checked, or an excerpt of a file that is tested |
+//! | `sessions`, `terminal` | every command prints the output of its page, in its own network |
+
+mod policies;
+mod sessions;
+mod terminal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -6,12 +16,13 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::{folder, pages, project, readme};
+use crate::support::pages::{folder, pages, readme};
+use crate::support::root;
 
 #[test]
 fn the_book_builds_without_warnings_or_broken_links() {
     let built = TempDir::new().unwrap();
-    let mdbook = project().join(".venv/bin/mdbook");
+    let mdbook = root().join(".venv/bin/mdbook");
     assert!(
         mdbook.exists(),
         "this test needs mdBook: run `tests/run` once, which installs it in .venv"
@@ -73,7 +84,7 @@ fn every_file_link_of_the_readme_resolves() {
     assert!(links.len() > 10, "{links:?}");
     let is_lost = |link: &&&str| {
         let file = link.split('#').next().unwrap_or_default();
-        !link.starts_with("https://") && !project().join(file).exists()
+        !link.starts_with("https://") && !root().join(file).exists()
     };
     let lost: Vec<_> = links.iter().filter(is_lost).collect();
     assert!(lost.is_empty(), "these lead nowhere: {lost:?}");
