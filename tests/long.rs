@@ -6,6 +6,7 @@
 //! | `conformance` | HTTP/2 conformance by h2spec |
 //! | `guided` | adding an algorithm: compile errors lead to every place |
 //! | `long_run` | eight Envoys with RLQS, while processes die and connections are cut |
+//! | `stock_envoy` | RLQS of Envoy 1.40, on which the server relies, with a scripted server |
 //! | `report` | `examples/report`, with a Redis Cluster |
 //! | `worlds` | a thousand simulated worlds, in a release build |
 #![allow(
@@ -22,6 +23,7 @@ mod conformance;
 mod guided;
 mod long_run;
 mod report;
+mod stock_envoy;
 mod worlds;
 
 use tollgate_testkit as support;

@@ -7,7 +7,7 @@
 //! | `resources` | attacks on memory and file descriptors, with a store as well |
 //! | `envoy` | Envoy 1.40 as the client |
 //! | `inside` | Envoy with the module of `envoy/` |
-//! | `rlqs` | RLQS: a stock Envoy, measured with a scripted server |
+//! | `rlqs` | RLQS, with stock Envoys |
 //! | `programs` | ext_authz and ForwardAuth behind Envoy, nginx, HAProxy, Caddy |
 //! | `verify` | `tollgate verify` with services and gateways, right and wrong ones |
 //! | `page` | the admin page in Chromium with its driver |

@@ -38,9 +38,9 @@ use crate::support::redis::Redis;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
-/// Settings for tests: this machine and free ports; and no drain delay, which is this service's own
-/// addition.
-const HERE: [(&str, &str); 7] = [
+/// Settings for tests: this machine and free ports; no drain delay, which is this service's own
+/// addition, and a drain timeout that a test which waits for the end does not reach.
+const HERE: [(&str, &str); 8] = [
     ("HOST", "127.0.0.1"),
     ("PORT", "0"),
     ("GRPC_HOST", "127.0.0.1"),
@@ -48,6 +48,7 @@ const HERE: [(&str, &str); 7] = [
     ("DEBUG_HOST", "127.0.0.1"),
     ("DEBUG_PORT", "0"),
     ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ("TOLLGATE_DRAIN_TIMEOUT", "60s"),
 ];
 
 /// A running process under that service's name.

@@ -3,9 +3,10 @@
 //!
 //! Runs for `TOLLGATE_RLQS_WINDOWS` windows of 30 s with faults (1): in each, an Envoy is killed,
 //! another one is cut off, and, if the store outlives services, one of the two replicas is killed,
-//! whose Envoys go to the other one. Before them are 4 windows at steady demand and 3 after shifts. `TOLLGATE_RLQS_COUNTERS` counters (10) have `TOLLGATE_RLQS_LIMIT` hits (300)
-//! in `TOLLGATE_RLQS_STORE`: `memory`, `redis` or `cluster`. `TOLLGATE_RLQS_PROGRAM` is the
-//! service, such as one of a release build.
+//! whose Envoys go to the other one. Before them are 4 windows at steady demand and 3 after shifts.
+//! `TOLLGATE_RLQS_COUNTERS` counters (10) have `TOLLGATE_RLQS_LIMIT` hits (300) in
+//! `TOLLGATE_RLQS_STORE`: `memory`, `redis` or `cluster`. `TOLLGATE_RLQS_PROGRAM` is the service,
+//! such as one of a release build.
 //!
 //! ```text
 //! TOLLGATE_RLQS_WINDOWS=20 cargo test --locked --test long long_run -- --nocapture

@@ -85,12 +85,9 @@ impl Service {
         Load::start(self.tollgate.grpc, Traffic { rate, groups, timeout: None }).await
     }
 
-    /// Terminates the service, which must exit with code 0, and soon.
+    /// Terminates the service, which must exit with code 0.
     pub fn ends(mut self, state: &str) {
-        let begun = std::time::Instant::now();
         assert_eq!(self.tollgate.terminate().code(), Some(0), "{state}");
-        report(&format!("SIGTERM, {state}"), format!("ended after {:.1?}", begun.elapsed()));
-        assert!(begun.elapsed() < Duration::from_secs(5), "{state}: {:?}", begun.elapsed());
     }
 }
 

@@ -161,7 +161,8 @@ pub fn lasting_address() -> String {
 }
 
 /// Returns flags that restrict a service to this machine and to free ports, except those already in
-/// `given`.
+/// `given`. A test that waits for the end does not wait for the drain timeout, so a service that
+/// reaches it fails the test.
 pub fn quiet(given: &[&str]) -> Vec<&'static str> {
     let defaults = [
         ("--grpc-listen", "127.0.0.1:0"),
@@ -169,7 +170,7 @@ pub fn quiet(given: &[&str]) -> Vec<&'static str> {
         ("--admin-listen", "127.0.0.1:0"),
         ("--log-format", "json"),
         ("--drain-delay", "0s"),
-        ("--drain-timeout", "10s"),
+        ("--drain-timeout", "60s"),
     ];
     defaults
         .into_iter()

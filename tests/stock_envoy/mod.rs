@@ -2,6 +2,8 @@
 //! All cases run at once, in buckets of their own. If a newer Envoy differs, the engine in
 //! `src/rlqs` and its double of this client change first.
 
+mod ping;
+
 use std::time::Duration;
 
 use tokio::time::sleep;
