@@ -18,6 +18,7 @@ use tollgate::telemetry::metrics::Metrics;
 use crate::support::rls::{descriptor, request};
 use crate::support::toy::Toy;
 use crate::support::toy_service::ToyService;
+use crate::support::vectors::vectors;
 use crate::support::web::fetch;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -148,9 +149,9 @@ async fn local_admits_no_request_of_which_a_store_judged_a_part() {
 
 #[tokio::test]
 async fn a_store_decides_like_memory() {
-    for vectors in ["1", "4"] {
-        let folder = std::path::Path::new("tests/vectors").join(vectors);
-        let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+    for name in ["1", "4"] {
+        let folder = vectors(name);
+        let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
         let source = Source { name: "policy.yaml".to_owned(), text: read("policy.yaml") };
         let loaded = policy::load(&[source], &CompileOptions::default());
         let in_force = InForce::new(Metrics::new());

@@ -20,6 +20,7 @@ use tollgate::grpc::json;
 
 use crate::support::TEST_TIMEOUT;
 use crate::support::random::Random;
+use crate::support::vectors::{NAMES, vectors};
 
 /// Number of cases of a target, beyond its seeds.
 const CASES: u64 = 2_000;
@@ -28,9 +29,10 @@ const REQUESTS: usize = 10;
 
 #[test]
 fn no_text_makes_policies_panic() {
+    let recorded = NAMES.map(vectors);
     let files = [
         files_in("config/policies"),
-        vectors("policy.yaml"),
+        recorded.iter().map(|folder| folder.path().join("policy.yaml")).collect(),
         vec![root().join("fuzz/targets/request.yaml")],
     ];
     let seeds: Vec<Vec<u8>> =
@@ -40,8 +42,11 @@ fn no_text_makes_policies_panic() {
 
 #[test]
 fn no_bytes_make_a_request_panic() {
-    let seeds: Vec<Vec<u8>> =
-        vectors("trace.jsonl").iter().flat_map(|path| requests(path)).collect();
+    let seeds: Vec<Vec<u8>> = NAMES
+        .map(vectors)
+        .iter()
+        .flat_map(|folder| requests(&folder.path().join("trace.jsonl")))
+        .collect();
     let folder = scratch().join("seeds");
     std::fs::create_dir_all(&folder).unwrap();
     for (number, seed) in seeds.iter().enumerate() {
@@ -145,10 +150,6 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         .iter()
         .map(|path| std::fs::read(path).unwrap())
         .collect()
-}
-
-fn vectors(file: &str) -> Vec<PathBuf> {
-    files_in("tests/vectors").iter().map(|folder| folder.join(file)).collect()
 }
 
 fn files_in(folder: &str) -> Vec<PathBuf> {

@@ -1,7 +1,6 @@
 //! Replays of the recorded traces with `tollgate replay`, equal line by line on every store.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use redis::Value;
@@ -11,6 +10,7 @@ use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::flavor::Flavor;
 use crate::support::redis::{Redis, Setup};
 use crate::support::tollgate::output;
+use crate::support::vectors::vectors;
 
 const RECORDED: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
 
@@ -94,8 +94,8 @@ fn replayed(name: &str, store: &str) -> String {
 }
 
 fn replayed_with(name: &str, store: &str, flags: &[&str]) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
-    let file = |name: &str| folder.join(name).into_os_string();
+    let folder = vectors(name);
+    let file = |name: &str| folder.path().join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let arguments = [
         words(&["replay", "--store", store, "--policy"]),

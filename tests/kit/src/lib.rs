@@ -15,6 +15,7 @@
 //! | `load`, `usage` | calls at a steady rate; CPU and memory of processes |
 //! | `world` | several processes and their Redis servers, simulated in one thread |
 //! | `traces` | random traces that several stores must judge alike |
+//! | `vectors` | recorded traces, with the answers that a model expects |
 //! | `ceiling` | a server with a constant response, to measure against |
 //! | `inputs` | policies, requests and limiters of benchmarks |
 //!
@@ -66,6 +67,7 @@ pub mod toy_service;
 pub mod traces;
 pub mod upstream;
 pub mod usage;
+pub mod vectors;
 pub mod web;
 pub mod world;
 
