@@ -2,7 +2,7 @@
 //! this project.
 //!
 //! `expected.jsonl` of a folder has for each request of `trace.jsonl` the overall code, and for
-//! each of its descriptors the code, the remaining hits, and the two times in microseconds, or null.
+//! each of its descriptors the code, the remaining hits, and the two times in us, or null.
 //! `TOLLGATE_VECTORS` may name another folder, or a folder of such folders.
 
 use std::path::{Path, PathBuf};
