@@ -3,12 +3,10 @@
 
 use rustix::process::Signal;
 use tokio::task::JoinSet;
-use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::amend::inspect;
 use super::callers::{hit_as, lines, row, who};
-use super::exactness::Fleet;
 use super::{calls, cluster, metric, policy, remaining, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
@@ -71,69 +69,6 @@ async fn blocks_of_per_second_limits_are_taken_from_their_own_servers() {
     assert!(service.terminate().success());
     assert_eq!(scripts(&redis).await, before);
     assert!(scripts(&other).await - others < 100);
-}
-
-/// Limits with leases and amounts per year, so that only returned hits become available.
-const LEASED: [(&str, &str); 3] = [
-    ("fixed", "requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }"),
-    (
-        "windows",
-        "windows: [{ requests_per_unit: 9000, unit: year }, { requests_per_unit: 3000, unit: 3650d }], lease: { size: 200, ttl: 500ms }",
-    ),
-    (
-        "sliding",
-        "algorithm: sliding_window, requests_per_unit: 3000, unit: year, lease: { size: 5%, ttl: 500ms }",
-    ),
-];
-
-#[tokio::test]
-async fn several_processes_admit_exactly_the_limit() {
-    let redis = Redis::start().await;
-    exactly_the_limits(&redis.url()).await;
-}
-
-#[tokio::test]
-async fn several_processes_admit_exactly_the_limit_of_a_cluster() {
-    let cluster = cluster().await;
-    exactly_the_limits(&cluster.url()).await;
-}
-
-async fn exactly_the_limits(store: &str) {
-    let policies = Policies::of(&format!("defaults: {{ charge: admitted }}\n{}", policy(&LEASED)));
-    let fleet = Fleet::start(&policies, store).await;
-    let all = |count: usize| {
-        (0..count).flat_map(|_| LEASED.map(|(key, _)| vec![descriptor(&[(key, "")])])).collect()
-    };
-    let of_key = |admitted: &[Vec<RateLimitDescriptor>], key: &str| {
-        admitted
-            .iter()
-            .filter(|descriptors| descriptors[0].entries[0].key == key.as_bytes())
-            .count()
-    };
-    // Together a tenth more than the amount.
-    let mut admitted = fleet.send(all(412)).await;
-    let begun = std::time::Instant::now();
-    // Unused hits of blocks are returned when the blocks end.
-    while LEASED.iter().any(|(key, _)| of_key(&admitted, key) < 3_000)
-        && begun.elapsed() < TEST_TIMEOUT
-    {
-        admitted.extend(fleet.send(all(10)).await);
-    }
-    let mut blocks = 0;
-    let mut lost = 0;
-    for service in fleet.services() {
-        blocks += metric(service, "tollgate_lease_blocks_total").await;
-        // On a starved machine, an answer may arrive too late, and its hits are lost.
-        lost += metric(service, "tollgate_lease_hits_lost_total").await;
-    }
-    for (key, _) in LEASED {
-        let taken = of_key(&admitted, key);
-        assert!(
-            taken <= 3_000 && taken as u64 + lost >= 3_000,
-            "{key}: {taken} of 3000, {lost} lost"
-        );
-    }
-    assert!(blocks > 0, "no blocks were taken");
 }
 
 #[tokio::test]

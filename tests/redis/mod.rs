@@ -22,6 +22,7 @@
 //! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
 //! | `hold_faults` | holds and permits stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
+//! | `verified` | calls and checker of `hold_faults` and `reloads`: those of `verify` |
 //! | `preload` | scripts are loaded on connect |
 //! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
@@ -85,6 +86,7 @@ mod sharded;
 mod simulated;
 mod slots;
 mod verdicts;
+mod verified;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
