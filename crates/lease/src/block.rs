@@ -248,12 +248,18 @@ mod tests {
             let is_gone = |us| block.is_gone(sent + Duration::from_micros(us));
             assert_eq!([is_gone(last - 1), is_gone(last)], [false, true], "{minutes:?}");
         }
-        let limit = Gcra::new(Window::new(100, Micros::new(MINUTE)).unwrap(), None, None).unwrap();
-        let limit =
-            Limit::new(Algorithm::Gcra(limit), Charge::Admitted, OnStoreError::Error).unwrap();
-        let now = Instant::now();
-        let block = Block::new(&limit, receipt(0), now..now, Micros::new(1));
-        assert!(!block.is_gone(now + Duration::from_secs(3_600)), "that is for the store to say");
+        let minute = || Window::new(100, Micros::new(MINUTE)).unwrap();
+        let rate = Algorithm::Gcra(Gcra::new(minute(), None, None).unwrap());
+        let fixed = Algorithm::FixedWindow(FixedWindow::new(vec![minute()]).unwrap());
+        for (algorithm, of_grant) in [(rate, false), (fixed, true)] {
+            let limit = Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap();
+            let receipt = Receipt { of_grant, ..receipt(MINUTE - 1) };
+            let now = Instant::now();
+            let block = Block::new(&limit, receipt, now..now, Micros::from_secs(1));
+            assert_eq!(block.end() - now, Duration::from_secs(1), "it is in no window");
+            let later = now + Duration::from_secs(3_600);
+            assert!(!block.is_gone(later), "that is for the store to say");
+        }
     }
 
     #[test]
@@ -263,7 +269,7 @@ mod tests {
         assert_eq!((block.close(), block.close()), (3, 0));
         assert!(!block.take(1, sent));
         assert!(!block.put_back(1));
-        assert_eq!(block.receipt(3).hits, 3);
+        assert_eq!(block.receipt(3), Receipt { hits: 3, ..receipt(5 * MINUTE) });
     }
 
     #[test]

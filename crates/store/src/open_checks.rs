@@ -94,8 +94,6 @@ pub(super) fn all_of(judged: CheckOutcomes) -> Outcomes {
 #[cfg(test)]
 mod tests {
     use tollgate_core::algorithm::hold::{HoldAction, HoldRequest};
-    use tollgate_core::algorithm::judge::JudgedBy;
-    use tollgate_core::algorithm::quota::Report;
 
     use tollgate_core::algorithm::{Charge, Limit};
 
@@ -113,15 +111,7 @@ mod tests {
     }
 
     fn judged(allowed: bool) -> CheckOutcome {
-        let report = Report {
-            remaining: 0,
-            beyond: 0,
-            window: 0,
-            reset_after: None,
-            retry_after: None,
-            ban_window_ends_after: None,
-        };
-        Some(Ok(Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }))
+        Some(Ok(tests::outcome(allowed, None)))
     }
 
     #[test]

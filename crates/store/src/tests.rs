@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use tollgate_core::algorithm::fixed_window::FixedWindow;
-use tollgate_core::algorithm::judge::Hits;
-use tollgate_core::algorithm::quota::Window;
+use tollgate_core::algorithm::hold::HoldEffect;
+use tollgate_core::algorithm::judge::{Hits, JudgedBy, Outcome};
+use tollgate_core::algorithm::quota::{Report, Window};
 use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
@@ -47,4 +48,17 @@ pub(crate) fn check<'a>(name: &'a [u8], limit: &'a Limit) -> Check<'a> {
         lease: None,
         hold: None,
     }
+}
+
+/// Returns an outcome of the store, after which no hits are left.
+pub(crate) fn outcome(allowed: bool, retry_after: Option<Micros>) -> Outcome {
+    let report = Report {
+        remaining: 0,
+        beyond: 0,
+        window: 0,
+        reset_after: None,
+        retry_after,
+        ban_window_ends_after: None,
+    };
+    Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }
 }

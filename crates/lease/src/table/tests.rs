@@ -82,10 +82,11 @@ impl TableFixture {
         self.table.take(&check, &LEASE, now).taken
     }
 
-    /// Records a block of 8 hits that was asked for at an instant, for a second.
+    /// Records a block of 8 hits that was asked for at an instant, for a second, and was answered
+    /// after 100 ms.
     fn lend(&mut self, key: &[u8], ms: u64) -> bool {
-        let sent = self.at(ms);
-        let block = Arc::new(Block::lent(8, sent..sent, Duration::from_secs(1)));
+        let under_way = self.at(ms)..self.at(ms + 100);
+        let block = Arc::new(Block::lent(8, under_way, Duration::from_secs(1)));
         let lent = Lent { report: report(10_000), receipt: None };
         let check = OwnedCheck::of(&check(key, &self.limit));
         self.table.record_block(&check, Ok(&lent), Some(&block))
@@ -142,7 +143,7 @@ fn hits_are_taken_from_blocks_and_reported_with_what_is_left_of_them() {
     assert!(fixture.take(9, 0).is_none());
     let taken = fixture.take(3, 900).unwrap().outcome;
     assert_eq!((taken.allowed, taken.by, taken.hold), (true, JudgedBy::Block, HoldEffect::Nothing));
-    let reset_after = Some(Micros::new(6_100_000));
+    let reset_after = Some(Micros::new(6_200_000));
     assert_eq!(taken.report, Report { reset_after, retry_after: None, ..report(10_005) });
     assert!(fixture.take(5, 999).is_some() && fixture.take(1, 999).is_none());
 }
@@ -159,20 +160,35 @@ fn a_key_has_two_blocks_at_most_and_ended_ones_make_room() {
     assert_eq!((0..2).find(|_| fixture.request(b"a", 999).is_some()), None, "two are enough");
     assert!(fixture.hot_after(b"a", 1_000).is_some());
     assert!(fixture.lend(b"a", 1_000));
-    let lent = Err(&StoreError::Late);
-    let check = OwnedCheck::of(&check(b"a", &fixture.limit));
-    assert!(!fixture.table.record_block(&check, lent, None));
 }
 
 #[test]
-fn blocks_of_another_limit_do_not_apply() {
+fn a_block_serves_its_own_counter_limit_and_callers_only() {
     let mut fixture = TableFixture::new();
     fixture.hot_after(b"a", 0);
     assert!(fixture.lend(b"a", 0));
-    assert!(fixture.take(1, 0).is_some());
-    fixture.limit = limit(59_999);
+    let limit = fixture.limit.clone();
+    let recorded = [b"user=bob".to_vec()];
+    let own = check(b"a", &limit);
+    let beside = Check { key: own.key.in_one_slot(true), ..own };
+    let of_bob = Check { recorded: &recorded, ..own };
+    for (check, is_served) in [(own, true), (of_bob, false), (own, true), (beside, false)] {
+        let looked = fixture.table.take(&check, &LEASE, fixture.start);
+        assert_eq!(looked.taken.is_some(), is_served, "{check:?}");
+    }
+    fixture.limit = self::limit(59_999);
     assert!(!fixture.lend(b"a", 0));
     assert!(fixture.take(1, 0).is_none());
+}
+
+#[test]
+fn a_key_that_is_lent_nothing_asks_again_once_hits_are_left() {
+    let mut fixture = TableFixture::new();
+    fixture.hot_after(b"a", 0);
+    let check = OwnedCheck::of(&check(b"a", &fixture.limit));
+    assert!(!fixture.table.record_block(&check, Err(&StoreError::Late), None));
+    assert_eq!(fixture.request(b"a", 0), None, "none are known to be left");
+    assert_eq!(fixture.request(b"a", 0), Some(10));
 }
 
 #[test]

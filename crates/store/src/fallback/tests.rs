@@ -3,13 +3,12 @@
 use std::num::NonZeroU32;
 
 use tollgate_core::algorithm::hold::{Hold, OnSettle};
-use tollgate_core::algorithm::quota::Report;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::{Charge, OnStoreError};
 
 use super::*;
 use crate::open_checks::CheckOutcome;
-use crate::tests::{NOW, SteppedMemory, check, fixed, memory_at};
+use crate::tests::{NOW, SteppedMemory, check, fixed, memory_at, outcome};
 
 /// A process that decides alone, by half of each limit.
 struct FallbackFixture {
@@ -46,15 +45,9 @@ fn holding(amount: u32) -> Limit {
 
 /// Returns the store's outcome of a check.
 fn judged(allowed: bool, hold: HoldEffect) -> Result<Outcome, StoreError> {
-    let report = Report {
-        remaining: 77,
-        beyond: 0,
-        window: 0,
-        reset_after: None,
-        retry_after: None,
-        ban_window_ends_after: None,
-    };
-    Ok(Outcome { allowed, report, by: JudgedBy::Store, hold })
+    let mut outcome = outcome(allowed, None);
+    outcome.report.remaining = 77;
+    Ok(Outcome { hold, ..outcome })
 }
 
 const ALLOWED: bool = true;

@@ -15,12 +15,11 @@ use tollgate_core::algorithm::gcra::Gcra;
 use tollgate_core::algorithm::quota::Window;
 use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::time::Micros;
-use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
-use tollgate_core::descriptor::{Identity, KeyBuffer, KeyRange};
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::tests::check;
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_780_000_000 * SECOND;
@@ -48,12 +47,6 @@ fn fixed(limit: u32, seconds: u64) -> Limit {
     Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
 }
 
-fn key(keys: &mut KeyBuffer, text: &[u8]) -> KeyRange {
-    keys.begin();
-    keys.push(text);
-    keys.finish(&Identity::of([b"rule".as_slice()]), None)
-}
-
 /// Decides a request, and returns for each counter `true` if it allows the hits; `None` for a store
 /// error.
 fn ask<C: Clock>(
@@ -61,24 +54,12 @@ fn ask<C: Clock>(
     domain: &str,
     wanted: &[(&str, &Limit, Hits)],
 ) -> Vec<Option<bool>> {
-    let mut keys = KeyBuffer::default();
-    let ranges: Vec<_> = wanted.iter().map(|(name, ..)| key(&mut keys, name.as_bytes())).collect();
-    let check = |(range, (_, limit, hits)): (&KeyRange, &(&str, &'_ Limit, Hits))| {
-        (keys.key(domain, range), (*limit).clone(), *hits)
-    };
-    let parts: Vec<_> = ranges.iter().zip(wanted).map(check).collect();
-    let checks: Vec<_> = parts
-        .iter()
-        .map(|(key, limit, hits)| Check {
-            key: *key,
-            limit,
-            hits: *hits,
-            role: Role::Enforce,
-            recorded: &[],
-            lease: None,
-            hold: None,
-        })
-        .collect();
+    let checks = wanted.iter().map(|(name, limit, hits)| Check {
+        key: CounterKey::of(domain, name.as_bytes()),
+        hits: *hits,
+        ..check(name.as_bytes(), limit)
+    });
+    let checks: Vec<_> = checks.collect();
     store
         .decide_now(&checks, Prior::Open)
         .into_iter()
@@ -271,19 +252,7 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(1, 60);
     let amend = |name: &str, amendment| {
-        let mut keys = KeyBuffer::default();
-        let range = key(&mut keys, name.as_bytes());
-        let key = keys.key("d", &range);
-        let check = Check {
-            key,
-            limit: &limit,
-            hits: Hits::Peek(0),
-            role: Role::Enforce,
-            recorded: &[],
-            lease: None,
-            hold: None,
-        };
-        bench.store.amend_now(&check, amendment).unwrap().after
+        bench.store.amend_now(&check(name.as_bytes(), &limit), amendment).unwrap().after
     };
     amend("a", Amendment::Look);
     amend("a", Amendment::Reset);

@@ -26,12 +26,10 @@ use tollgate_core::descriptor::CounterKey;
 use tollgate_telemetry::metrics::StoreMetrics;
 
 use super::*;
-use crate::clock::ManualClock;
-use crate::memory::{Bounds, MemoryStore};
+use crate::tests::{self, NOW, SteppedMemory, memory_at};
 
 /// Long enough that no entry expires by the bound.
 const LONG: Duration = Duration::from_secs(3_600);
-const START: u64 = 1_780_000_000_123_456;
 const KEY: &[u8] = b"a counter of some rule";
 
 fn denials() -> Arc<DenialTable> {
@@ -39,16 +37,7 @@ fn denials() -> Arc<DenialTable> {
 }
 
 fn check(limit: &Limit, hits: u32) -> Check<'_> {
-    let hits = Hits::Charge(hits);
-    Check {
-        key: CounterKey::of("d", KEY),
-        limit,
-        hits,
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    }
+    Check { hits: Hits::Charge(hits), ..tests::check(KEY, limit) }
 }
 
 fn limits() -> impl Strategy<Value = Limit> {
@@ -129,7 +118,7 @@ fn run(limit: &Limit, steps: &[CacheStep]) -> Vec<Remembered> {
     }
     while let Some(((at, _), event)) = events.pop_first() {
         number += 1;
-        let now = Timestamp::from_micros(START + at);
+        let now = NOW + Micros::new(at);
         match event {
             CacheEvent::Wanted(step) => {
                 let (_, hits, is_elsewhere, [there, _]) = step;
@@ -232,17 +221,8 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
     let denials = denials();
     let asked = Instant::now();
     let at = |us: u64| asked + Duration::from_micros(us);
-    let [retry_after, reset_after] = [Some(Micros::new(500)), Some(Micros::new(900))];
-    let report = Report {
-        remaining: 0,
-        beyond: 0,
-        window: 0,
-        reset_after,
-        retry_after,
-        ban_window_ends_after: None,
-    };
-    let outcome =
-        Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
+    let mut outcome = tests::outcome(false, Some(Micros::new(500)));
+    outcome.report.reset_after = Some(Micros::new(900));
     denials.record(&check(&limit, 1), &outcome, asked, at(100));
     let reported = |us| denials.find(&check(&limit, 1), at(us)).map(|found| found.report);
     let times = |us| {
@@ -262,16 +242,7 @@ fn a_denial_sent_at_the_instant_of_a_refund_is_not_cached() {
         single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Admitted);
     let denials = denials();
     let now = Instant::now();
-    let report = Report {
-        remaining: 0,
-        beyond: 0,
-        window: 0,
-        reset_after: None,
-        retry_after: Some(Micros::from_secs(60)),
-        ban_window_ends_after: None,
-    };
-    let outcome =
-        |allowed| Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
+    let outcome = |allowed| tests::outcome(allowed, Some(Micros::from_secs(60)));
     let denied = check(&limit, 1);
     let refund = Check { hits: Hits::Refund(1), ..denied };
     denials.record(&refund, &outcome(true), now, now);
@@ -286,15 +257,7 @@ fn a_denial_sent_at_the_instant_of_a_refund_is_not_cached() {
 
 /// Returns a denial for a minute.
 fn denial() -> Outcome {
-    let report = Report {
-        remaining: 0,
-        beyond: 0,
-        window: 0,
-        reset_after: None,
-        retry_after: Some(Micros::from_secs(60)),
-        ban_window_ends_after: None,
-    };
-    Outcome { allowed: false, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }
+    tests::outcome(false, Some(Micros::from_secs(60)))
 }
 
 /// Hits that wait longer, or never fit, would be advised to retry too early.
@@ -332,10 +295,7 @@ fn an_operation_on_holds_reaches_the_store_beside_a_remembered_denial_and_forget
     let fixed = |amount| Algorithm::FixedWindow(FixedWindow::new(of_a_minute(amount)).unwrap());
     let plain = single(fixed(1), Charge::Admitted);
     let holding = single(fixed(10), Charge::Admitted).with_hold(hold);
-    let clock = Arc::new(ManualClock::default());
-    clock.set(Timestamp::from_micros(START));
-    let memory = MemoryStore::new(Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 }, clock);
-    let cache = DenyCache::new(memory, Some(denials()));
+    let cache = DenyCache::new(memory_at(NOW).0, Some(denials()));
     let decide = |checks: &[Check<'_>]| {
         let decided = cache.decide(checks, Prior::Open, Instant::now()).now_or_never().unwrap();
         decided.into_iter().map(Result::unwrap).collect::<Vec<_>>()

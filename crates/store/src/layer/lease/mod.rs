@@ -35,8 +35,6 @@
 //! lost to the limit until they expire, and counted in a metric.
 
 #[cfg(test)]
-mod laws;
-#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

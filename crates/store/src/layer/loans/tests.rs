@@ -172,14 +172,7 @@ async fn a_holder_denies_only_for_as_long_as_no_request_of_one_hit_fits() {
 #[test]
 fn a_denial_of_no_time_is_none() {
     let rate = gcra(1_000, Charge::Admitted);
-    let of = |retry_after| Report {
-        remaining: 0,
-        beyond: 0,
-        window: 0,
-        reset_after: None,
-        retry_after: Some(Micros::new(retry_after)),
-        ban_window_ends_after: None,
-    };
+    let of = |retry_after| tests::outcome(false, Some(Micros::new(retry_after))).report;
     let nine_hits = 9 * 3_600_000;
     let denied = |retry_after| denied_for(&rate, 10, &of(retry_after), LEASE.ttl);
     assert_eq!([nine_hits, nine_hits + 1].map(denied), [None, Some(Micros::new(1))]);

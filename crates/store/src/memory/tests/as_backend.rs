@@ -15,19 +15,10 @@ async fn a_backend_in_memory_belongs_to_its_process_and_has_the_counters_of_the_
     assert_eq!((store.len(), store.is_empty()), (0, true));
     let limit =
         fixed(9, 60).with_hold(Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Charge });
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"a");
     let recorded = [b"user=ann".to_vec()];
     let hold = HoldRequest { id: b"id", action: HoldAction::Reserve, ttl: None };
-    let check = Check {
-        key: keys.key("d", &range),
-        limit: &limit,
-        hits: Hits::Charge(2),
-        role: Role::Enforce,
-        recorded: &recorded,
-        lease: None,
-        hold: Some(&hold),
-    };
+    let hits = Hits::Charge(2);
+    let check = Check { hits, recorded: &recorded, hold: Some(&hold), ..check(b"a", &limit) };
     store.decide_now(&[check], Prior::Open)[0].unwrap();
     let memory: &MemoryStore<_> = &store;
     let now = clock.now();
@@ -81,9 +72,7 @@ fn a_scan_has_no_empty_part_after_the_last_entry_of_a_shard() {
 fn a_counter_matters_to_the_end_of_its_window() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(1, 60);
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"a");
-    let until = || bench.store.matters_until(&keys.key("d", &range), &limit);
+    let until = || bench.store.matters_until(&CounterKey::of("d", b"a"), &limit);
     assert_eq!(until(), None);
     hit(&bench, "d", "a", &limit);
     let end = (START / (60 * SECOND) + 1) * 60 * SECOND;

@@ -5,27 +5,16 @@ use tollgate_core::algorithm::hold::{Hold, HoldAction, HoldRequest, OnSettle};
 
 use super::*;
 
-/// Returns a check of a counter, without a hold.
-fn check<'a>(keys: &'a KeyBuffer, key: &KeyRange, limit: &'a Limit, hits: Hits) -> Check<'a> {
-    let key = keys.key("d", key);
-    Check { key, limit, hits, role: Role::Enforce, recorded: &[], lease: None, hold: None }
-}
-
 /// Performs an operation on a hold. Returns `true` if it is allowed; `None` for a store error.
 fn hold(bench: &MemoryFixture, limit: &Limit, id: &[u8], action: HoldAction) -> Option<bool> {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"held");
     let hold = HoldRequest { id, action, ttl: None };
     let hits = if hold.is_on_existing() { Hits::Refund(0) } else { Hits::Charge(1) };
-    let check = Check { hold: Some(&hold), ..check(&keys, &range, limit, hits) };
+    let check = Check { hits, hold: Some(&hold), ..check(b"held", limit) };
     bench.store.decide_now(&[check], Prior::Open)[0].as_ref().ok().map(|outcome| outcome.allowed)
 }
 
 fn amended(bench: &MemoryFixture, name: &str, limit: &Limit, amendment: Amendment) -> bool {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, name.as_bytes());
-    let check = check(&keys, &range, limit, Hits::Charge(1));
-    bench.store.amend_now(&check, amendment).is_ok()
+    bench.store.amend_now(&check(name.as_bytes(), limit), amendment).is_ok()
 }
 
 #[test]

@@ -4,23 +4,6 @@ use tollgate_core::algorithm::hold::{Hold, HoldAction, HoldRequest, OnSettle};
 
 use super::*;
 
-fn reserve<'a>(
-    keys: &'a KeyBuffer,
-    key: &KeyRange,
-    limit: &'a Limit,
-    hold: &'a HoldRequest<'a>,
-) -> Check<'a> {
-    Check {
-        key: keys.key("d", key),
-        limit,
-        hits: Hits::Charge(75),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: Some(hold),
-    }
-}
-
 #[test]
 fn of_20_concurrent_reserves_of_75_against_500_exactly_6_are_admitted() {
     let limit = fixed(500, 3_600)
@@ -35,11 +18,10 @@ fn of_20_concurrent_reserves_of_75_against_500_exactly_6_are_admitted() {
                     let limit = &limit;
                     let begin = &begin;
                     scope.spawn(move || {
-                        let mut keys = KeyBuffer::default();
-                        let key = key(&mut keys, b"tenant");
                         let id = [number];
                         let hold = HoldRequest { id: &id, action: HoldAction::Reserve, ttl: None };
-                        let check = reserve(&keys, &key, limit, &hold);
+                        let hits = Hits::Charge(75);
+                        let check = Check { hits, hold: Some(&hold), ..check(b"tenant", limit) };
                         begin.wait();
                         let outcomes = store.decide_now(&[check], Prior::Open);
                         outcomes[0].as_ref().is_ok_and(|outcome| outcome.allowed)
@@ -49,9 +31,8 @@ fn of_20_concurrent_reserves_of_75_against_500_exactly_6_are_admitted() {
             threads.into_iter().filter_map(|thread| thread.join().unwrap().then_some(())).count()
         });
         assert_eq!(admitted, 6);
-        let mut keys = KeyBuffer::default();
-        let key = key(&mut keys, b"tenant");
-        let open = |at| bench.store.open_holds(&keys.key("d", &key), at).holds;
+        let key = CounterKey::of("d", b"tenant");
+        let open = |at| bench.store.open_holds(&key, at).holds;
         let now = Timestamp::from_micros(START);
         assert_eq!(open(now).iter().map(|hold| hold.hits).sum::<u32>(), 450);
         assert!(open(now + Micros::from_secs(60)).is_empty());

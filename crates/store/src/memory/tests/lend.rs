@@ -14,18 +14,9 @@ async fn a_charge_on_its_own_writes_what_a_request_of_it_would() {
         for amount in [0, 3] {
             let limit = fixed(amount, 60).charged(charge);
             let [alone, request] = [bench(1 << 20, 1 << 20), bench(1 << 20, 1 << 20)];
-            let mut keys = KeyBuffer::default();
-            let range = key(&mut keys, b"a");
             for hits in [2, 2, 5] {
-                let check = Check {
-                    key: keys.key("d", &range),
-                    limit: &limit,
-                    hits: Hits::Charge(hits),
-                    role: Role::Enforce,
-                    recorded: &recorded,
-                    lease: None,
-                    hold: None,
-                };
+                let charge = Hits::Charge(hits);
+                let check = Check { hits: charge, recorded: &recorded, ..check(b"a", &limit) };
                 let lent = alone.store.lend(&check, now).await.unwrap();
                 let outcome = request.store.decide_now(&[check], Prior::Open)[0].unwrap();
                 assert_eq!(lent.report, outcome.report, "{hits} of {limit:?}");
@@ -44,7 +35,7 @@ async fn a_charge_on_its_own_writes_what_a_request_of_it_would() {
 async fn a_charge_is_taken_back_without_a_search_for_room() {
     let limit = fixed(1, 60);
     let roomy = bench(1 << 20, 1 << 20);
-    let first = crate::tests::check(b"a", &limit);
+    let first = check(b"a", &limit);
     assert!(roomy.store.decide_now(&[first], Prior::Open)[0].unwrap().allowed);
     let room = roomy.store.used_bytes();
     let full = bench(room, room);
@@ -55,8 +46,7 @@ async fn a_charge_is_taken_back_without_a_search_for_room() {
     let is_beside = |name: &[u8; 4]| shard_of(&CounterKey::of("d", name)) == shard_of(&first.key);
     let name = { names }.find(is_beside).unwrap();
     let receipt = Receipt { at: Timestamp::from_micros(START), hits: 1, of_grant: false };
-    let check = crate::tests::check(&name, &limit);
-    full.store.take_back(&check, receipt, Instant::now()).await.unwrap();
+    full.store.take_back(&check(&name, &limit), receipt, Instant::now()).await.unwrap();
     assert_eq!((full.store.len(), full.store.used_bytes()), (1, room));
 }
 
@@ -64,17 +54,7 @@ async fn a_charge_is_taken_back_without_a_search_for_room() {
 fn a_return_of_a_loan_takes_hits_back_and_makes_no_counter_but_that_of_its_number() {
     let bench = bench(1 << 20, 1 << 20);
     let limit = fixed(9, 60);
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"a");
-    let check = Check {
-        key: keys.key("d", &range),
-        limit: &limit,
-        hits: Hits::Charge(1),
-        role: Role::Enforce,
-        recorded: &[],
-        lease: None,
-        hold: None,
-    };
+    let check = check(b"a", &limit);
     let now = Timestamp::from_micros(START);
     let unused = Receipt { at: now, hits: 3, of_grant: false };
     let returned = LoanReturn { unused, number: [7; 16], usable_for: Micros::from_secs(1) };
@@ -97,7 +77,7 @@ fn a_return_of_a_loan_takes_hits_back_and_makes_no_counter_but_that_of_its_numbe
 #[test]
 fn a_return_of_a_loan_needs_room_for_its_number_only() {
     let limit = fixed(9, 60);
-    let check = crate::tests::check(b"a", &limit);
+    let check = check(b"a", &limit);
     let unused = Receipt { at: Timestamp::from_micros(START), hits: 3, of_grant: false };
     let returned = LoanReturn { unused, number: [7; 16], usable_for: Micros::from_secs(1) };
     let roomy = bench(1 << 20, 1 << 20);

@@ -4,21 +4,14 @@ use super::*;
 
 /// Charges one hit, recorded for some entries.
 fn hit_for(bench: &MemoryFixture, name: &str, limit: &Limit, entries: &[&str]) -> Option<bool> {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, name.as_bytes());
     let recorded: Vec<Vec<u8>> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
-    let key = keys.key("d", &range);
-    let hits = Hits::Charge(1);
-    let role = Role::Enforce;
-    let check = Check { key, limit, hits, role, recorded: &recorded, lease: None, hold: None };
+    let check = Check { recorded: &recorded, ..check(name.as_bytes(), limit) };
     bench.store.decide_now(&[check], Prior::Open).pop().unwrap().ok().map(|outcome| outcome.allowed)
 }
 
 /// Returns the charged and denied hits of each entry.
 fn tallies(bench: &MemoryFixture, name: &str) -> Vec<(String, u64, u64)> {
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, name.as_bytes());
-    let tallies = bench.store.tallies(&keys.key("d", &range)).into_iter();
+    let tallies = bench.store.tallies(&CounterKey::of("d", name.as_bytes())).into_iter();
     tallies
         .map(|tally| (String::from_utf8(tally.entry.into()).unwrap(), tally.charged, tally.denied))
         .collect()
@@ -58,20 +51,9 @@ fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
     let none = fixed(0, 60);
     let few = fixed(3, 60);
     let tallied = vec![("user=ann".to_owned(), 0, 5)];
-    let mut keys = KeyBuffer::default();
-    let range = key(&mut keys, b"a");
     let recorded = [b"user=ann".to_vec()];
-    let key = keys.key("d", &range);
-    let role = Role::Enforce;
-    let check = Check {
-        key,
-        limit: &few,
-        hits: Hits::Charge(5),
-        role,
-        recorded: &recorded,
-        lease: None,
-        hold: None,
-    };
+    let hits = Hits::Charge(5);
+    let check = Check { hits, recorded: &recorded, ..check(b"a", &few) };
     assert!(!bench.store.decide_now(&[check], Prior::Open)[0].as_ref().unwrap().allowed);
     // A peek, a request that another limit denies, and a ban tally no hits.
     bench.store.decide_now(&[Check { hits: Hits::Peek(5), ..check }], Prior::Open);

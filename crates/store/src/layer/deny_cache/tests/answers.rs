@@ -1,15 +1,11 @@
 //! Requests that are answered in part or not at all, and events that invalidate denials.
 
 use super::*;
-use crate::clock::ManualClock;
 
-type Cache = DenyCache<MemoryStore<Arc<ManualClock>>>;
+type Cache = DenyCache<SteppedMemory>;
 
 fn cache(denials: &Arc<DenialTable>) -> Cache {
-    let clock = Arc::new(ManualClock::default());
-    clock.set(Timestamp::from_micros(START));
-    let bounds = Bounds { max_bytes: 1 << 20, domain_max_bytes: 1 << 20 };
-    DenyCache::new(MemoryStore::new(bounds, clock), Some(Arc::clone(denials)))
+    DenyCache::new(memory_at(NOW).0, Some(Arc::clone(denials)))
 }
 
 fn fixed(amount: u32, charge: Charge) -> Limit {
@@ -69,7 +65,7 @@ fn nothing_is_charged_beside_a_cached_denial() {
 fn an_amendment_and_hits_that_come_back_invalidate_a_denial_and_a_look_does_not() {
     let limit = fixed(1, Charge::Admitted);
     let one = check(&limit, 1);
-    let receipt = Receipt { at: Timestamp::from_micros(START), hits: 1, of_grant: false };
+    let receipt = Receipt { at: NOW, hits: 1, of_grant: false };
     let now = Instant::now;
     for (amendment, is_kept) in [
         (Some(Amendment::Look), true),
