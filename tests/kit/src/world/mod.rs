@@ -100,16 +100,16 @@
 //!
 //! | fault | test |
 //! |---|---|
-//! | marks of gcra are not written | `redis::random_holds`, three tests |
+//! | marks of gcra are not written | traces of `tests/world`: of marks |
 //! | `local`: holds that a process took alone stay | `redis::failing`: ended by it |
 //! | denials that another slot may void are remembered | `redis::deny_cache`: a cluster is called |
 //! | charges stay if a process decides one check alone | `redis::failing`: a local denial |
-//! | gcra is cut to the backlog of a lower amount | `redis::amounts`: no write lowers |
+//! | gcra is cut to the backlog of a lower amount | the same: of amounts |
 //! | READONLY on a kept connection | `redis::faults::refusal`: became a replica |
 //! | ASK without ASKING, or TRYAGAIN as an error | `redis::open_holds`: from a slot that moves |
 //! | a request that was cancelled is not finished | `redis::cancelled`: waiting for a slot |
 //! | a reset does not void charges | `redis::amend`: hits leased before a reset |
-//! | a grant never ends | `redis::random`: hits of grants and resets |
+//! | a grant never ends | the same: hits of grants and resets |
 //! | hits of a grant go back to the limit | `redis::amend`: hits of a grant go back to it |
 //! | blocks of another limit | `layer::lease::tests` of the store: another amount |
 //! | denials of another amount | `redis::deny_cache`: a policy that allows more |
