@@ -23,7 +23,7 @@ use crate::support::rls::{descriptor, limit, request};
 use crate::support::traces::sides::Sides;
 use crate::support::traces::simulated::replies;
 use crate::support::traces::{TraceCase, TraceOperation, run};
-use crate::world::server::resp::Resp;
+use crate::support::world::server::resp::Resp;
 
 /// Keys without entries below them, in the order of the policy.
 const KEYS: [&str; 15] = [
