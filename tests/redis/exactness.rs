@@ -152,12 +152,12 @@ fn admitted_only(rules: &[(&str, &str)]) -> String {
 }
 
 /// Processes that share a store.
-pub(super) struct Fleet {
+struct Fleet {
     services: Vec<(Tollgate, Client)>,
 }
 
 impl Fleet {
-    pub(super) async fn start(policies: &Policies, store: &str) -> Self {
+    async fn start(policies: &Policies, store: &str) -> Self {
         let mut services = Vec::new();
         for number in 0..PROCESSES {
             services.push(serve_one_of(number, policies, store, &[]).await);
@@ -165,15 +165,8 @@ impl Fleet {
         Self { services }
     }
 
-    pub(super) fn services(&self) -> impl Iterator<Item = &Tollgate> {
-        self.services.iter().map(|(service, _)| service)
-    }
-
     /// Sends these requests to every process, many at once. Returns those that were admitted.
-    pub(super) async fn send(
-        &self,
-        requests: Vec<Vec<RateLimitDescriptor>>,
-    ) -> Vec<Vec<RateLimitDescriptor>> {
+    async fn send(&self, requests: Vec<Vec<RateLimitDescriptor>>) -> Vec<Vec<RateLimitDescriptor>> {
         // On a starved machine, a process may be ready before it is connected to all three masters.
         for (_, client) in &self.services {
             for descriptors in requests.iter().take(LIMITS.len()) {
@@ -206,7 +199,7 @@ impl Fleet {
         clients.join_all().await.concat()
     }
 
-    pub(super) async fn remaining(&self, key: &str) -> u32 {
+    async fn remaining(&self, key: &str) -> u32 {
         remaining(&self.services[0].1, key, "").await
     }
 }
