@@ -94,16 +94,7 @@ async fn with_the_flag_readiness_follows_the_store() {
     let flags = ["--store", &redis.url(), "--ready-while-store"];
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
     let probes = Probes::of(&service).await;
-    let ready = async |expected: bool| {
-        becomes(
-            "readiness follows",
-            TEST_TIMEOUT,
-            || probes.agree(),
-            |(is_ready, _)| *is_ready == expected,
-        )
-        .await
-        .1
-    };
+    let ready = async |expected| probes.become_ready(expected).await;
     ready(true).await;
     redis.kill();
     assert_eq!(ready(false).await, "store disconnected\n");
@@ -121,16 +112,7 @@ async fn every_probe_fails_while_the_store_is_a_replica() {
     let service =
         Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
     let probes = Probes::of(&service).await;
-    let ready = async |expected: bool| {
-        becomes(
-            "readiness follows",
-            TEST_TIMEOUT,
-            || probes.agree(),
-            |(is_ready, _)| *is_ready == expected,
-        )
-        .await
-        .1
-    };
+    let ready = async |expected| probes.become_ready(expected).await;
     ready(true).await;
     redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
     assert_eq!(ready(false).await, "store is a read-only replica\n");
@@ -184,6 +166,12 @@ impl Probes {
         );
         let (probes, reason) = probes.await;
         (probes[0], reason)
+    }
+
+    /// Waits for a readiness, and returns the reason.
+    async fn become_ready(&self, expected: bool) -> String {
+        let is_expected = |(is_ready, _): &(bool, String)| *is_ready == expected;
+        becomes("readiness follows", TEST_TIMEOUT, || self.agree(), is_expected).await.1
     }
 
     async fn query(&self) -> (Vec<bool>, String) {
