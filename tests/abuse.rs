@@ -2,8 +2,6 @@
 //! are still served.
 
 mod address_space;
-mod files;
-mod memory;
 
 use std::net::SocketAddr;
 
@@ -50,7 +48,7 @@ async fn a_connection_with_endless_stream_errors_ends_after_its_other_calls_are_
     client.write(&frame(DATA, END_STREAM, 1, &message)).await.unwrap();
     assert!(client.data().await.is_some(), "the call that waited is answered");
     client.frames_until_the_end().await;
-    assert_eq!(cut(&service, "flood").await, 1);
+    assert_eq!(service.connections_cut("flood").await, 1);
     assert!(other.hit("other", "ann").await);
 }
 
@@ -76,7 +74,7 @@ async fn a_real_client_that_resets_most_of_its_calls_keeps_its_connection() {
         data.unwrap();
     }
     assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
-    assert_eq!(cut(&service, "given_up_calls").await, 0);
+    assert_eq!(service.connections_cut("given_up_calls").await, 0);
 }
 
 #[tokio::test]
@@ -88,7 +86,13 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     assert!(client.is_seen().await);
     let flood = opened(&(11..60_000).map(|number| 1 + 2 * number).collect::<Vec<_>>());
     client.gets_enhance_your_calm(&flood).await;
-    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 1).await;
+    becomes(
+        "it is counted",
+        TEST_TIMEOUT,
+        || service.connections_cut("flood"),
+        |count| *count == 1,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -104,7 +108,13 @@ async fn endless_headers_and_empty_data_frames_are_floods() {
         client.gets_enhance_your_calm(&flood).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes("both are counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 2).await;
+    becomes(
+        "both are counted",
+        TEST_TIMEOUT,
+        || service.connections_cut("flood"),
+        |count| *count == 2,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -113,8 +123,13 @@ async fn a_client_of_another_protocol_is_refused_and_counted() {
     let mut client = Http2::dial(service.grpc).await;
     client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.goaway().await, PROTOCOL_ERROR);
-    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "protocol_error"), |count| *count == 1)
-        .await;
+    becomes(
+        "it is counted",
+        TEST_TIMEOUT,
+        || service.connections_cut("protocol_error"),
+        |count| *count == 1,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -155,7 +170,13 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
         client.gets_enhance_your_calm(&one.repeat(40 * some)).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes("each is counted", TEST_TIMEOUT, || cut(&service, "flood"), |count| *count == 5).await;
+    becomes(
+        "each is counted",
+        TEST_TIMEOUT,
+        || service.connections_cut("flood"),
+        |count| *count == 5,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -184,8 +205,13 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
         }
     };
     tokio::time::timeout(TEST_TIMEOUT, cut_off).await.expect("it is cut off");
-    becomes("it is counted", TEST_TIMEOUT, || cut(&service, "unread_answers"), |count| *count == 1)
-        .await;
+    becomes(
+        "it is counted",
+        TEST_TIMEOUT,
+        || service.connections_cut("unread_answers"),
+        |count| *count == 1,
+    )
+    .await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 
@@ -258,7 +284,10 @@ async fn a_connection_beyond_the_bound_evicts_the_longest_idle_one() {
     let third = Client::connect(service.grpc).await;
     assert!(third.hit("user", "ann").await && second.hit("user", "ann").await);
     assert_eq!(first.goaway().await, NO_ERROR);
-    assert_eq!((cut(&service, "evicted").await, cut(&service, "full").await), (1, 0));
+    assert_eq!(
+        (service.connections_cut("evicted").await, service.connections_cut("full").await),
+        (1, 0)
+    );
 }
 
 #[tokio::test]
@@ -275,7 +304,10 @@ async fn connections_that_only_handshake_do_not_lock_out_clients() {
         }
         assert!(Client::connect(service.grpc).await.hit("other", "ann").await);
     }
-    assert_eq!(cut(&service, "full").await + cut(&service, "full_address").await, 0);
+    assert_eq!(
+        service.connections_cut("full").await + service.connections_cut("full_address").await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -293,7 +325,7 @@ async fn connections_beyond_the_bound_are_closed_if_none_is_idle_and_permits_are
     let closed = async { third.readable().await.map(|()| third.try_read(&mut [0; 1])) };
     let read = tokio::time::timeout(TEST_TIMEOUT, closed).await.expect("it is closed").unwrap();
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-    assert_eq!(cut(&service, "full").await, 1);
+    assert_eq!(service.connections_cut("full").await, 1);
     drop(first);
     let places = || web.metric("tollgate_grpc_connections");
     becomes("a connection is available", TEST_TIMEOUT, places, |taken| *taken == 1).await;
@@ -315,12 +347,6 @@ async fn connect(
 }
 
 /// Returns the number of connections cut off for this reason.
-async fn cut(service: &Tollgate, kind: &str) -> u64 {
-    Web::new(service.http)
-        .metric(&format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}"))
-        .await
-}
-
 fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
 }

@@ -1,21 +1,13 @@
 //! A store that `src` does not know: the whole service runs over it.
 
-mod toy;
-
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use clap::Parser as _;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio::sync::oneshot;
 use tollgate::algorithm::time::Timestamp;
-use tollgate::app::{OpenStore, prepare, run_over};
 use tollgate::grpc::{json, request as messages, response};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{self, CompileOptions, Source};
-use tollgate::settings;
 use tollgate::store::Store;
 use tollgate::store::backend::BackendState;
 use tollgate::store::clock::{ManualClock, SystemClock};
@@ -23,76 +15,12 @@ use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::servers::{AccessRefusal, RefusedAccess};
 use tollgate::telemetry::metrics::Metrics;
 
-use self::toy::Toy;
-use crate::page::check_at;
-use crate::support::policy::Policies;
-use crate::support::redis::port;
-use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::output;
-use crate::support::web::Web;
+use crate::support::rls::{descriptor, request};
+use crate::support::toy::Toy;
+use crate::support::toy_service::ToyService;
+use crate::support::vectors::vectors;
+use crate::support::web::fetch;
 use crate::support::{TEST_TIMEOUT, becomes};
-
-#[derive(clap::Parser)]
-struct ServeCommand {
-    #[command(flatten)]
-    flags: settings::Flags,
-}
-
-/// A running service over a toy, in this process.
-struct ToyService {
-    client: Client,
-    web: Web,
-    admin: Web,
-}
-
-impl ToyService {
-    /// Runs a service with additional flags while `test` runs.
-    async fn run(toy: &Toy, policy: &str, flags: &[&str], test: impl AsyncFnOnce(Self)) {
-        let policies = Policies::of(policy);
-        let ports = [port::free(), port::free(), port::free()];
-        let [grpc, http, admin] = ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let addresses = [grpc, http, admin].map(|address| address.to_string());
-        let arguments = [
-            ["--policy", policies.path().to_str().unwrap()],
-            ["--grpc-listen", &addresses[0]],
-            ["--http-listen", &addresses[1]],
-            ["--admin-listen", &addresses[2]],
-            ["--drain-delay", "0s"],
-        ];
-        let arguments = ["tollgate"].iter().chain(arguments.as_flattened()).chain(flags);
-        let (settings, problems) = ServeCommand::parse_from(arguments).flags.resolve();
-        assert_eq!(problems, []);
-        let prepared = prepare(&settings).await.unwrap_or_else(|error| panic!("{error}"));
-        let toy = toy.clone();
-        let open: OpenStore<Toy> = Arc::new(move |_| toy.clone());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let serving = run_over(open, settings, prepared, async { drop(stopped.await) });
-        let testing = async {
-            let open = || async { TcpStream::connect(http).await.is_ok() };
-            becomes("it listens", TEST_TIMEOUT, open, |is_open| *is_open).await;
-            let client = Client::connect(grpc).await;
-            test(Self { client, web: Web::new(http), admin: Web::new(admin) }).await;
-            drop(stop);
-        };
-        let (served, ()) = tokio::join!(serving, testing);
-        served.unwrap();
-    }
-
-    async fn get(&self, path: &str) -> Value {
-        let reply = self.admin.get(path).await;
-        assert_eq!(reply.status, 200, "{path}: {}", reply.body);
-        serde_json::from_str(&reply.body).unwrap()
-    }
-
-    /// Runs a command that calls the service. Returns its output, and its errors.
-    async fn command(&self, arguments: &[&str]) -> [String; 2] {
-        let admin = format!("http://{}", self.admin.server());
-        let arguments: Vec<String> =
-            arguments.iter().chain(&["--admin", &admin]).map(|text| (*text).to_owned()).collect();
-        let ended = tokio::task::spawn_blocking(move || output(arguments)).await.unwrap();
-        [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap())
-    }
-}
 
 const POLICY: &str = "
 domain: test
@@ -116,7 +44,7 @@ async fn the_service_runs_over_a_store_of_another_crate() {
         assert_eq!(service.web.send("POST", "/json", body).await.status, 429);
         let page = service.admin.get_with("/", &[("accept", b"text/html")]).await;
         assert!(page.status == 200 && page.body.contains("<!doctype html>"), "{page:?}");
-        let ready = &service.get("/api/v1/status").await["is_ready"];
+        let ready = &fetch(&service.admin, "/api/v1/status").await["is_ready"];
         assert_eq!(*ready, json!(true));
         let reset = json!({"domain": "test", "descriptor": "user=ann"}).to_string();
         let json = [("content-type", "application/json")];
@@ -131,11 +59,11 @@ async fn the_service_runs_over_a_store_of_another_crate() {
 async fn operators_see_what_a_store_does_not_support() {
     ToyService::run(&Toy::new(SystemClock), POLICY, &[], async |service| {
         let reason = "not supported by this store";
-        let servers = service.get("/api/v1/store").await;
+        let servers = fetch(&service.admin, "/api/v1/store").await;
         assert_eq!(servers, json!({"servers": [], "servers_unknown": reason}));
-        let user = service.get("/api/v1/counter?domain=test&descriptor=user=ann").await;
+        let user = fetch(&service.admin, "/api/v1/counter?domain=test&descriptor=user=ann").await;
         assert_eq!(user["who_unknown"], format!("callers cannot be listed: {reason}"));
-        let tokens = service.get("/api/v1/counter?domain=test&descriptor=tokens=a").await;
+        let tokens = fetch(&service.admin, "/api/v1/counter?domain=test&descriptor=tokens=a").await;
         assert_eq!(tokens["held_unknown"], format!("open holds cannot be listed: {reason}"));
         let [inspected, _] = service.command(&["inspect", "test", "user=ann"]).await;
         assert!(
@@ -145,15 +73,6 @@ async fn operators_see_what_a_store_does_not_support() {
         let [top, _] = service.command(&["top", "--once"]).await;
         let missing = format!("some denials of other replicas are missing: {reason}\n");
         assert!(top.contains(&missing), "{top}");
-        let given = json!({
-            "servers": format!("No servers are listed: {reason}."),
-            "domain": "test",
-            "counters": [
-                ["user=ann", format!("callers cannot be listed: {reason}")],
-                ["tokens=a", format!("open holds cannot be listed: {reason}")],
-            ],
-        });
-        check_at("unsupported", service.admin.server(), given).await;
         let [_, error] = service.command(&["reset", "--ahead-of-clock"]).await;
         assert!(error.contains(reason), "{error}");
     })
@@ -199,7 +118,7 @@ async fn local_decides_while_a_store_is_down() {
             hits.push(service.client.hit("user", "ann").await);
         }
         assert_eq!(hits, [true, true, false], "the share is the whole limit");
-        let status = service.get("/api/v1/status").await;
+        let status = fetch(&service.admin, "/api/v1/status").await;
         assert!(!status["undecided"].is_null(), "{status}");
         toy.set(BackendState::Connected);
         let hits =
@@ -230,9 +149,9 @@ async fn local_admits_no_request_of_which_a_store_judged_a_part() {
 
 #[tokio::test]
 async fn a_store_decides_like_memory() {
-    for vectors in ["1", "4"] {
-        let folder = std::path::Path::new("tests/vectors").join(vectors);
-        let read = |name| std::fs::read_to_string(folder.join(name)).unwrap();
+    for name in ["1", "4"] {
+        let folder = vectors(name);
+        let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
         let source = Source { name: "policy.yaml".to_owned(), text: read("policy.yaml") };
         let loaded = policy::load(&[source], &CompileOptions::default());
         let in_force = InForce::new(Metrics::new());

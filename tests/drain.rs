@@ -14,9 +14,9 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::health::NAMES;
 use crate::support::http2::{GOAWAY, Http2};
 use crate::support::policy::{Policies, daily};
+use crate::support::probes::NAMES;
 use crate::support::rls::{Client, channel, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;

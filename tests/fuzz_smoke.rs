@@ -13,27 +13,26 @@ mod targets;
 use std::ops::Range;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use tollgate::grpc::json;
 
+use crate::support::TEST_TIMEOUT;
 use crate::support::random::Random;
+use crate::support::vectors::{NAMES, vectors};
 
-/// Maximum number of cases, for fast machines.
-const CASES: u64 = 20_000;
-/// Maximum time for the cases of a target.
-const TIME: Duration = Duration::from_secs(3);
-/// Timeout of a case, which no input exceeds even on a busy machine.
-const TOO_LONG: Duration = Duration::from_secs(20);
+/// Number of cases of a target, beyond its seeds.
+const CASES: u64 = 2_000;
 /// Number of a trace's requests in one seed.
 const REQUESTS: usize = 10;
 
 #[test]
 fn no_text_makes_policies_panic() {
+    let recorded = NAMES.map(vectors);
     let files = [
         files_in("config/policies"),
-        vectors("policy.yaml"),
+        recorded.iter().map(|folder| folder.path().join("policy.yaml")).collect(),
         vec![root().join("fuzz/targets/request.yaml")],
     ];
     let seeds: Vec<Vec<u8>> =
@@ -43,8 +42,11 @@ fn no_text_makes_policies_panic() {
 
 #[test]
 fn no_bytes_make_a_request_panic() {
-    let seeds: Vec<Vec<u8>> =
-        vectors("trace.jsonl").iter().flat_map(|path| requests(path)).collect();
+    let seeds: Vec<Vec<u8>> = NAMES
+        .map(vectors)
+        .iter()
+        .flat_map(|folder| requests(&folder.path().join("trace.jsonl")))
+        .collect();
     let folder = scratch().join("seeds");
     std::fs::create_dir_all(&folder).unwrap();
     for (number, seed) in seeds.iter().enumerate() {
@@ -68,15 +70,13 @@ fn no_text_of_another_replica_makes_denials_panic() {
     smoke("shared_denials", &seeds("shared_denials"), targets::shared_denials::run);
 }
 
-/// Runs a target on all seeds, then on mutations until the maximum of cases or time is reached.
+/// Runs a target on all seeds, then on mutations of them.
 fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
-    let begun = Instant::now();
-    let mut number = 0;
-    while number < seeds.len() as u64 || number < CASES && begun.elapsed() < TIME {
+    for number in 0..seeds.len() as u64 + CASES {
         let bytes = case(number, seeds);
         let case_begun = Instant::now();
         let is_passed = catch_unwind(|| run(&bytes)).is_ok();
-        if !is_passed || case_begun.elapsed() > TOO_LONG {
+        if !is_passed || case_begun.elapsed() > TEST_TIMEOUT {
             let saved = scratch().join(format!("{target}-{number}"));
             std::fs::write(&saved, &bytes).unwrap();
             let text = String::from_utf8_lossy(&bytes);
@@ -86,9 +86,7 @@ fn smoke(target: &str, seeds: &[Vec<u8>], run: fn(&[u8])) {
                 saved.display()
             );
         }
-        number += 1;
     }
-    println!("{number} cases in {:?}", begun.elapsed());
 }
 
 /// Returns the seeds first, then a random seed with one to eight mutations.
@@ -152,10 +150,6 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         .iter()
         .map(|path| std::fs::read(path).unwrap())
         .collect()
-}
-
-fn vectors(file: &str) -> Vec<PathBuf> {
-    files_in("tests/vectors").iter().map(|folder| folder.join(file)).collect()
 }
 
 fn files_in(folder: &str) -> Vec<PathBuf> {

@@ -13,13 +13,10 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
 use crate::support::policy::{Policies, daily};
+use crate::support::probes::NAMES;
 use crate::support::rls::channel;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-
-/// The service names of health checks.
-pub(crate) const NAMES: [&str; 3] =
-    ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
 #[tokio::test]
 async fn health_says_serving_under_each_of_its_names() {

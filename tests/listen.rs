@@ -7,17 +7,15 @@ use std::time::{Duration, Instant};
 
 use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
-use tonic::transport::Endpoint;
 
 use crate::support::http2::{GOAWAY, Http2};
 use crate::support::policy::{Policies, daily};
-use crate::support::process::Process;
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::{Tollgate, command, quiet};
+use crate::support::tollgate::{Tollgate, command_at, serve_at};
 
 // Waiting for the process to end blocks a thread, and the client's connection has to close
 // meanwhile.
@@ -29,7 +27,7 @@ async fn a_unix_socket_is_served_and_removed_at_the_end() {
     service.wait_for_line("its address", |line| {
         line.contains(&format!("\"unix:{}\"", socket.display())).then_some(())
     });
-    assert!(client_of(&socket).await.hit("user", "ann").await);
+    assert!(Client::connect_unix(&socket).await.hit("user", "ann").await);
     service.signal(Signal::TERM);
     assert_eq!(service.wait_for_end().code(), Some(0));
     assert!(!socket.exists());
@@ -44,7 +42,7 @@ async fn a_socket_that_a_killed_process_left_is_replaced() {
     killed.wait_for_end();
     assert!(socket.exists());
     let _service = serve_at(&socket);
-    assert!(client_of(&socket).await.hit("user", "ann").await);
+    assert!(Client::connect_unix(&socket).await.hit("user", "ann").await);
 }
 
 #[test]
@@ -164,37 +162,8 @@ fn serve(flags: &[&str]) -> Tollgate {
     Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), flags)
 }
 
-/// Serves on a Unix socket, and returns once the service is ready.
-pub(crate) fn serve_at(socket: &Path) -> Process {
-    let policies = Policies::of(&daily("user", 5));
-    let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
-    service
-        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
-    service
-}
-
 fn start_error(socket: &Path) -> String {
     let ended = command_at(socket, &Policies::of(&daily("user", 5))).output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     String::from_utf8(ended.stderr).unwrap()
-}
-
-fn command_at(socket: &Path, policies: &Policies) -> std::process::Command {
-    let endpoint = format!("unix:{}", socket.display());
-    let flags = ["--grpc-listen", &endpoint];
-    let mut serve = command(["serve"]);
-    serve.args(quiet(&flags)).args(flags).arg("--policy").arg(policies.path());
-    serve
-}
-
-/// Connects a client to a Unix socket.
-pub(crate) async fn client_of(socket: &Path) -> Client {
-    let socket = socket.to_owned();
-    let connector = tower::service_fn(move |_| {
-        let socket = socket.clone();
-        async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }
-    });
-    Client::over(
-        Endpoint::from_static("http://tollgate").connect_with_connector(connector).await.unwrap(),
-    )
 }

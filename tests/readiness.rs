@@ -1,14 +1,8 @@
 //! Readiness, which all probes report alike: two paths over HTTP, three service names over gRPC.
 
-use tonic::transport::Channel;
-use tonic_health::pb::HealthCheckRequest;
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_client::HealthClient;
-
-use crate::health::NAMES;
 use crate::support::policy::{Policies, daily};
-use crate::support::redis::Redis;
-use crate::support::rls::{Client, channel, descriptor, request};
+use crate::support::probes::Probes;
+use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::{Tollgate, command, quiet};
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -88,38 +82,6 @@ async fn with_the_flag_it_is_ready_without_a_policy() {
     assert_eq!(Probes::of(&service).await.agree().await, (true, "ok\n".to_owned()));
 }
 
-#[tokio::test]
-async fn with_the_flag_readiness_follows_the_store() {
-    let redis = Redis::start().await;
-    let flags = ["--store", &redis.url(), "--ready-while-store"];
-    let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
-    let probes = Probes::of(&service).await;
-    let ready = async |expected| probes.become_ready(expected).await;
-    ready(true).await;
-    redis.kill();
-    assert_eq!(ready(false).await, "store disconnected\n");
-    redis.restart().await;
-    ready(true).await;
-    redis.pause();
-    ready(false).await;
-    redis.resume();
-    ready(true).await;
-}
-
-#[tokio::test]
-async fn every_probe_fails_while_the_store_is_a_replica() {
-    let redis = Redis::start().await;
-    let service =
-        Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &["--store", &redis.url()]);
-    let probes = Probes::of(&service).await;
-    let ready = async |expected| probes.become_ready(expected).await;
-    ready(true).await;
-    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    assert_eq!(ready(false).await, "store is a read-only replica\n");
-    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
-    ready(true).await;
-}
-
 #[test]
 fn readiness_cannot_both_follow_something_and_do_without_it() {
     let policies = Policies::of(&daily("user", 5));
@@ -142,55 +104,4 @@ fn readiness_cannot_both_follow_something_and_do_without_it() {
         error.contains("--ready-while-policy: cannot be used with --ready-without-policy"),
         "{error}"
     );
-}
-
-/// All readiness probes of a service.
-struct Probes {
-    web: Web,
-    health: HealthClient<Channel>,
-}
-
-impl Probes {
-    async fn of(service: &Tollgate) -> Self {
-        Self { web: Web::new(service.http), health: HealthClient::new(channel(service.grpc).await) }
-    }
-
-    /// Returns the readiness and the reason. The probes are queried in sequence, so this waits
-    /// until they agree.
-    async fn agree(&self) -> (bool, String) {
-        let probes = becomes(
-            "all probes agree",
-            TEST_TIMEOUT,
-            || self.query(),
-            |(probes, _)| probes.iter().all(|one| *one == probes[0]),
-        );
-        let (probes, reason) = probes.await;
-        (probes[0], reason)
-    }
-
-    /// Waits for a readiness, and returns the reason.
-    async fn become_ready(&self, expected: bool) -> String {
-        let is_expected = |(is_ready, _): &(bool, String)| *is_ready == expected;
-        becomes("readiness follows", TEST_TIMEOUT, || self.agree(), is_expected).await.1
-    }
-
-    async fn query(&self) -> (Vec<bool>, String) {
-        let readyz = self.web.get("/readyz").await;
-        let healthcheck = self.web.get("/healthcheck").await;
-        assert!(
-            [(200, "OK"), (500, "")].contains(&(healthcheck.status, healthcheck.body.as_str())),
-            "{healthcheck:?}"
-        );
-        let mut probes = vec![readyz.status == 200, healthcheck.status == 200];
-        for name in NAMES {
-            let answer = self
-                .health
-                .clone()
-                .check(HealthCheckRequest { service: name.to_owned() })
-                .await
-                .unwrap();
-            probes.push(answer.into_inner().status() == ServingStatus::Serving);
-        }
-        (probes, readyz.body)
-    }
 }

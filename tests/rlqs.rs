@@ -1,13 +1,7 @@
-//! RLQS: the behavior of Envoy 1.40 on which the server relies, measured with a scripted server;
-//! and the service with real Envoys.
+//! RLQS: the service with real Envoys. The behavior of Envoy on which it relies is measured in
+//! `stock_envoy`, among the long tests.
 
 mod cost;
 mod end_to_end;
 mod faults;
-mod fleet;
-mod long_run;
-mod ping;
 mod protocol;
-mod stock_envoy;
-mod whole_limit;
-mod wire;

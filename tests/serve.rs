@@ -1,26 +1,11 @@
 //! Startup of the process.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::support::policy::{Policies, daily};
-use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, command, output, quiet};
-
-#[tokio::test]
-async fn the_first_decision_comes_within_a_second_of_the_start() {
-    let policies = Policies::of(&daily("user", 5));
-    let mut fastest = Duration::MAX;
-    for _ in 0..3 {
-        let begun = Instant::now();
-        let service = Tollgate::serve(policies.path());
-        assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
-        fastest = fastest.min(begun.elapsed());
-    }
-    assert!(fastest < Duration::from_secs(1), "the best of three starts took {fastest:?}");
-}
 
 #[tokio::test]
 async fn files_and_directories_are_served_together() {

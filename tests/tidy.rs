@@ -12,6 +12,7 @@ mod mutants;
 mod names;
 mod scan;
 mod statements;
+mod tiers;
 
 use std::path::{Path, PathBuf};
 

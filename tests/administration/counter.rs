@@ -5,11 +5,11 @@ use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::counter_commands::stdout;
-use super::{fetch, guarded, text};
+use super::{guarded, text};
 use crate::support::policy::{Policies, yearly};
 use crate::support::rls::{Client, descriptor};
 use crate::support::tollgate::{Tollgate, output};
-use crate::support::web::{Reply, Web};
+use crate::support::web::{Reply, Web, fetch};
 
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 

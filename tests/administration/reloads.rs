@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{fetch, reload};
+use super::reload;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::{Tollgate, output};
-use crate::support::web::Web;
+use crate::support::web::{Web, fetch};
 use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Returns the loads so far, the latest first: the trigger of each, and `true` if it was

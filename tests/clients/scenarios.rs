@@ -4,9 +4,9 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{Language, results};
-use crate::listen::serve_at;
 use crate::support::policy::{Policies, daily};
 use crate::support::tollgate::Tollgate;
+use crate::support::tollgate::serve_at;
 use crate::support::web::Web;
 
 /// Longer than any test.

@@ -1,11 +1,8 @@
-//! The book in `docs`: it builds, every link has a target, and its content is accurate.
+//! The parts of the book in `docs` that need no other program: what is generated from the code, and
+//! the marks of its blocks. Its commands and policies are in `book`.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `book` | mdBook, installed by `tests/run`, builds it without a warning |
-//! | `fences` | the fenced code blocks of a page, and their treatment |
-//! | `policies` | every YAML block: checked, or an excerpt of a file that is tested |
-//! | `sessions`, `terminal` | every command prints the output of its page, in its own network |
 //! | `reference` | the pages generated from the code, which must be up to date |
 //! | `pictures`, `drawing` | the requests that each algorithm admits, by `tollgate replay` |
 //!
@@ -15,49 +12,12 @@
 //! TOLLGATE_DOCS=write cargo test --test main docs::
 //! ```
 
-mod book;
 mod drawing;
-mod fences;
 mod pictures;
-mod policies;
 mod reference;
-mod sessions;
-mod terminal;
 
-use std::path::{Path, PathBuf};
-
-/// A page of the book.
-struct Page {
-    /// Path below `docs`, such as `reference/policy.md`.
-    name: String,
-    text: String,
-}
-
-/// Returns all pages, except the table of contents.
-fn pages() -> Vec<Page> {
-    let mut folders = vec![folder()];
-    let mut pages = Vec::new();
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
-            if entry.is_dir() {
-                folders.push(entry);
-            } else if entry.extension().is_some_and(|extension| extension == "md")
-                && !entry.ends_with("SUMMARY.md")
-            {
-                let name = entry.strip_prefix(folder()).unwrap().to_str().unwrap().to_owned();
-                pages.push(Page { name, text: std::fs::read_to_string(entry).unwrap() });
-            }
-        }
-    }
-    pages.sort_by(|one, other| one.name.cmp(&other.name));
-    pages
-}
-
-/// Returns the README, whose blocks are tested as those of the book are.
-fn readme() -> Page {
-    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
-    Page { name: "../README.md".to_owned(), text }
-}
+use crate::support::fences::{self, Fence};
+use crate::support::pages::{Page, folder, pages, readme};
 
 /// Asserts that the file in `docs` is identical to the generated text.
 #[track_caller]
@@ -82,10 +42,30 @@ fn is_written(name: &str, made: &str) {
 /// Command that updates the generated parts of the book.
 const WRITE: &str = "TOLLGATE_DOCS=write cargo test --test main docs::";
 
-fn folder() -> PathBuf {
-    project().join("docs")
+#[test]
+fn every_fence_has_a_known_mark() {
+    let all: Vec<_> = pages().iter().chain([&readme()]).flat_map(fences::of).collect();
+    let odd: Vec<_> = all.iter().filter_map(Fence::odd).collect();
+    assert!(odd.is_empty(), "{odd:#?}");
+    let elsewhere: Vec<_> =
+        all.iter().filter(|fence| fence.is("elsewhere")).map(|fence| &fence.at).collect();
+    assert!(elsewhere.len() <= MOST_ELSEWHERE, "not run, and they are to be few: {elsewhere:#?}");
 }
 
-fn project() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Maximum number of blocks with commands that cannot run here.
+const MOST_ELSEWHERE: usize = 10;
+
+#[test]
+fn a_fence_is_read_with_its_marks_and_an_unknown_mark_is_reported() {
+    let text = "- a\n\n  ```yaml file=a.yaml\n  b:\n    c\n  ```\n\n```shell\n$ a\n```\n```console stay\n$ a\n```\n";
+    let fences = fences::of(&Page { name: "a.md".to_owned(), text: text.to_owned() });
+    let first = &fences[0];
+    assert_eq!(
+        (first.value("file"), first.text.as_str(), first.end),
+        (Some("a.yaml"), "b:\n  c\n", 6)
+    );
+    let odd: Vec<_> = fences.iter().map(Fence::odd).collect();
+    assert_eq!(odd[0], None);
+    assert_eq!(odd[1].as_deref(), Some("docs/a.md:8: a fence of `shell`"));
+    assert_eq!(odd[2].as_deref(), Some("docs/a.md:11: `stay` at a fence of `console`"));
 }

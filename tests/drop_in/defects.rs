@@ -5,19 +5,17 @@
 //! metrics and overrides (`statistics`), files next to certificates (`tls`).
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::time::timeout;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{ConfigMap, Istio, Ratelimit, listening, output};
+use crate::support::TEST_TIMEOUT;
 use crate::support::policy::daily;
 use crate::support::rls::{descriptor, limit, request};
 use crate::support::web::Web;
-
-/// Maximum duration of a shutdown without pending work: much less than any timeout in these tests.
-const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn an_override_with_an_unknown_unit_is_an_error_of_the_caller_and_does_not_crash() {
@@ -58,13 +56,13 @@ async fn a_hanging_redis_blocks_no_caller_and_is_not_reported_as_an_error_of_the
     let client = service.client().await;
     assert!(client.hit("user", "ann").await);
     istio.redis.pause();
-    let begun = Instant::now();
-    let undecided = client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
+    let undecided = client.decide(request(vec![descriptor(&[("user", "ann")])]));
+    let undecided = timeout(TEST_TIMEOUT, undecided).await.unwrap().unwrap_err();
     assert_eq!(undecided.code(), tonic::Code::Unavailable);
     let body =
         r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}"#;
-    assert_eq!(service.http.send("POST", "/json", body).await.status, 503);
-    assert!(begun.elapsed() < 2 * AT_ONCE, "{:?}", begun.elapsed());
+    let undecided = service.http.send("POST", "/json", body);
+    assert_eq!(timeout(TEST_TIMEOUT, undecided).await.unwrap().status, 503);
     istio.redis.resume();
 }
 
@@ -82,9 +80,7 @@ fn a_signal_while_waiting_for_redis_ends_the_process() {
         ];
         let redis = [("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_URL", &url), ("USE_STATSD", "false")];
         let mut service = Ratelimit::start(&[&root[..], &redis].concat());
-        let begun = Instant::now();
         assert_eq!(service.terminate().code(), Some(0));
-        assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     }
 }
 

@@ -1,8 +1,6 @@
 //! The deployment by Envoy Gateway: certificates everywhere, a control plane, an Envoy with its
 //! filter.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -274,8 +272,6 @@ async fn a_signal_before_the_first_configuration_ends_the_process_at_once() {
             |status| *status == health,
         )
         .await;
-        let begun = Instant::now();
         assert_eq!(service.terminate().code(), Some(0));
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }

@@ -1,171 +1,146 @@
-//! `tollgate migrate`: the report, and the files that it writes.
+//! `tollgate migrate`: the files that it writes are served, and `--live` compares the answers of
+//! two services.
 
-use std::path::Path;
-use std::process::Output;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use ::tollgate::grpc::proto::rate_limit_response::rate_limit::Unit;
+use ::tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use ::tollgate::grpc::proto::rate_limit_service_server::{
+    RateLimitService, RateLimitServiceServer,
+};
+use ::tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
+use tonic::{Request, Response, Status};
+
+use super::{Istio, Ratelimit};
 use crate::support::policy::{Policies, yearly};
 use crate::support::redis::Redis;
-use crate::support::tollgate::{self, Tollgate};
+use crate::support::tollgate::{Tollgate, command, migrate, path};
 
-const MANIFEST: &str = "
-apiVersion: v1
-kind: ConfigMap
-metadata: { name: ratelimit-config }
-data:
-  config.yaml: |
-    domain: test
-    descriptors:
-      - key: user
-        rate_limit: { unit: year, requests_per_unit: 2 }
-        unit: day
-  NOTES: none of that service's business
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: ratelimit }
-spec:
-  template:
-    spec:
-      containers:
-        - name: proxy
-          image: envoyproxy/envoy:v1.40
-        - name: limiter
-          image: envoyproxy/ratelimit:master
-          command: [/bin/ratelimit]
-          env:
-            - { name: REDIS_SOCKET_TYPE, value: tcp }
-            - { name: REDIS_URL, value: 'redis:6379' }
-            - { name: REDIS_AUTH, valueFrom: { secretKeyRef: { name: redis, key: password } } }
-            - { name: RUNTIME_ROOT, value: /data }
-            - { name: RUNTIME_SUBDIRECTORY, value: ratelimit }
-            - { name: RUNTIME_WATCH_ROOT, value: 'false' }
-            - { name: USE_STATSD, value: 'false' }
-            - { name: REDIS_POOL_SIZE, value: '20' }
-            - { name: REDIS_ULR, value: 'typo:6379' }
-          volumeMounts: [{ name: config, mountPath: /data/ratelimit/config }]
-      volumes: [{ name: config, configMap: { name: ratelimit-config, items: [{ key: config.yaml, path: config.yaml }] } }]
-";
+const MANIFEST: &str = include_str!("../migrate/ratelimit.yaml");
+const TRACE: &str = r#"{"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}
+{"at": 1, "request": {"domain": "test", "descriptors": [{"entries": [{"key": "user", "value": "ann"}]}]}}
+{"domain": "", "descriptors": []}
+"#;
 
-pub(super) fn migrate(arguments: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = tollgate::output([&["migrate"], arguments].concat());
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
+/// Compares two services of one policy each, the old and the new one.
+async fn compare(istio: &Istio, there: &mut Ratelimit, other: &Istio, peek: bool) -> (i32, String) {
+    let trace = istio.map.files.file("trace.jsonl");
+    std::fs::write(&trace, TRACE).unwrap();
+    let mut here = other.serve(&[]).await;
+    let live = there.grpc().to_string();
+    let against = here.grpc().to_string();
+    let mut arguments = vec!["--live", &live, "--against", &against, path(&trace)];
+    arguments.extend(peek.then_some("--peek"));
+    let (status, text, complaints) = migrate(&arguments);
+    (status, text.replace(path(istio.map.files.path()), "") + &complaints)
 }
 
-pub(super) fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-#[test]
-fn a_manifest_gives_one_page() {
-    let files = Policies::none();
-    files.write("ratelimit.yaml", MANIFEST);
-    let (status, page, complaints) = migrate(&["--manifest", path(&files.file("ratelimit.yaml"))]);
-    assert_eq!((status, complaints.as_str()), (0, ""));
-    let page = page.replace(path(files.path()), "");
-    insta::assert_snapshot!(page, @r"
-    Settings: 9 variables from container limiter of Deployment ratelimit in /ratelimit.yaml
-      unchanged  USE_STATSD, RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_WATCH_ROOT, REDIS_SOCKET_TYPE,
-                 REDIS_URL, REDIS_AUTH
-      not needed REDIS_POOL_SIZE: requests share one connection per worker and node, without waiting
-      reference  REDIS_AUTH: Secret redis, password; value not in the manifest
-      unknown    REDIS_ULR: read by neither service
-
-    Policies: 1 file from /data/ratelimit/config, 1 rule, 1 limit
-      unchanged  all rules and limits
-      warning    ConfigMap ratelimit-config/config.yaml:5:5: key `unit` is ignored in an item of
-                 `descriptors`
-
-    Always different
-      counters   start at zero when you switch, since Redis keys differ; both services can share one
-                 Redis without sharing counters
-      Redis user needs +eval +evalsha +time +get +set +del; `tollgate check-store URL` shows what is
-                 missing
-      errors     INVALID_ARGUMENT or UNAVAILABLE instead of UNKNOWN
-      health     the ports open within 1 s and report NOT_SERVING until Redis has been reached once;
-                 envoyproxy/ratelimit opens no port until then. Later, as in envoyproxy/ratelimit, a
-                 lost Redis has an effect only with REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true.
-                 NOT_SERVING also while Redis is a read-only replica or denies commands
-      shutdown   after SIGTERM, requests are served for 3s more (--drain-delay)
-
-    Immediate improvements
-      accuracy   a request is checked and charged atomically: concurrent requests cannot exceed a limit
-      visibility `tollgate top`, `denials` and `inspect` show who is denied, by which rule, and why;
-                 they need a token: TOLLGATE_ADMIN_TOKEN_FILE. `tollgate explain` shows which rule a
-                 descriptor matches
-
-    Improvements that need one line in a policy
-      even rate  defaults: {algorithm: sliding_window} admits at most 2 hits in 365d at any time; a
-                 fixed window admits up to 4 around its end (test user)
-      denials    defaults: {charge: admitted} does not charge denied requests; currently, denied hits
-                 are charged
-
-    Next
-      1. start it beside the old service, in a Deployment of its own with the same variables and
-         volumes
-      2. compare the responses:
-         tollgate migrate --live OLD:8081 --against NEW:8081 --peek TRACE
-      3. replace the image; files, variables and ports stay. --output DIR converts them to Tollgate's
-         own format
+#[tokio::test]
+async fn equal_responses_exit_0_and_differences_are_listed() {
+    let istio = Istio::with(&yearly("user", 2)).await;
+    let other = Istio::with(&yearly("user", 1)).await;
+    let mut there = istio.serve(&[]).await;
+    let (status, text) =
+        compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, false).await;
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
+    // The two hits are used up now, and 0 hits charge nothing.
+    let (status, text) =
+        compare(&istio, &mut there, &Istio::with(&yearly("user", 2)).await, true).await;
+    assert_eq!((status, text.as_str()), (0, "3 requests: 3 equal, 0 different\n"));
+    let (status, text) = compare(&istio, &mut there, &other, false).await;
+    assert_eq!(status, 1);
+    insta::assert_snapshot!(text, @r"
+    /trace.jsonl:1: overall_code: OVER_LIMIT from --live, OK from --against
+    /trace.jsonl:1: user=ann: current_limit: 2 per YEAR from --live, 1 per YEAR from --against
+    /trace.jsonl:1: user=ann: code: OVER_LIMIT from --live, OK from --against
+    /trace.jsonl:2: user=ann: current_limit: 2 per YEAR from --live, 1 per YEAR from --against
+    3 requests: 1 equal, 2 different
+      code 1, current_limit 2, overall_code 1
     ");
 }
 
-#[test]
-fn unsupported_settings_are_problems_and_exit_1() {
+#[tokio::test]
+async fn a_line_that_is_not_a_request_is_skipped_and_exits_2() {
     let files = Policies::of(&yearly("user", 2));
-    let variables = "BACKEND_TYPE=memcache\n# a comment\nexport PORT='eighty'\nMEMCACHE_SRV=_m._tcp\nEXTRA_TAGS=a:\n";
-    files.write("memcache.env", variables);
-    let env = files.file("memcache.env");
-    let policy = files.file("policy.yaml");
-    let (status, page, _) = migrate(&["--env-file", path(&env), "--policy", path(&policy)]);
-    assert_eq!(status, 1);
+    let service = Tollgate::serve(&files.file("policy.yaml"));
+    let request = TRACE.lines().next().unwrap();
+    files.write("trace.jsonl", &format!("{request}\n{{\"domain\":\n\n{request}\n"));
+    let address = service.grpc.to_string();
+    let trace = files.file("trace.jsonl");
+    let (status, text, _) =
+        migrate(&["--live", &address, "--against", &address, "--peek", path(&trace)]);
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("trace.jsonl:2: skipped: EOF while parsing"), "{text}");
     assert!(
-        page.contains("problem    BACKEND_TYPE, MEMCACHE_SRV: memcached is not supported: it"),
-        "{page}"
+        text.contains("2 requests: 2 equal, 0 different\n1 line of the trace is not a request"),
+        "{text}"
     );
-    assert_eq!(page.matches("memcached").count(), 1, "{page}");
-    assert!(
-        page.contains("note       EXTRA_TAGS: `a:` is ignored: a tag needs a name and a value"),
-        "{page}"
-    );
-    assert!(page.contains("problem    PORT: expected a whole number, found `eighty`"), "{page}");
-    assert!(page.contains("  1. fix the problems above"), "{page}");
-    files.write("good.env", "REDIS_URL=redis:6379\nREDIS_SOCKET_TYPE=tcp\n");
-    let (status, page, _) = migrate(&["--env-file", path(&files.file("good.env"))]);
-    assert_eq!(status, 1, "{page}");
-    assert!(
-        page.contains("/srv/runtime_data/current does not exist; add `--policy PATH`"),
-        "{page}"
-    );
-    files.write("broken.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
-    let good = files.file("good.env");
-    let broken = files.file("broken.yaml");
-    let (status, page, _) = migrate(&["--env-file", path(&good), "--policy", path(&broken)]);
-    assert_eq!(status, 1);
-    assert!(page.contains("Policies: invalid, ") && page.contains("broken.yaml:3"), "{page}");
+}
+
+/// An envoyproxy/ratelimit that ignores the hits of a descriptor, as all did before the end of
+/// 2024.
+struct Old(AtomicU32);
+
+#[tonic::async_trait]
+impl RateLimitService for Old {
+    async fn should_rate_limit(
+        &self,
+        _: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let limit =
+            RateLimit { requests_per_unit: 10, unit: Unit::Year.into(), ..Default::default() };
+        let limit_remaining = self.0.fetch_sub(1, Ordering::Relaxed);
+        let code = Code::Ok.into();
+        let status = DescriptorStatus {
+            code,
+            current_limit: Some(limit),
+            limit_remaining,
+            ..Default::default()
+        };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: code,
+            statuses: vec![status],
+            ..Default::default()
+        }))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_charges_a_peek_is_reported() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let old = listener.local_addr().unwrap().to_string();
+    let server = tonic::transport::Server::builder()
+        .add_service(RateLimitServiceServer::new(Old(AtomicU32::new(9))));
+    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    let files = Policies::of(&yearly("user", 10));
+    files.write("trace.jsonl", &TRACE.lines().take(2).collect::<Vec<_>>().join("\n"));
+    let service = Tollgate::serve(&files.file("policy.yaml"));
+    let new = service.grpc.to_string();
+    let trace = files.file("trace.jsonl");
+    let (status, text, complaints) =
+        migrate(&["--live", &old, "--against", &new, "--peek", path(&trace)]);
+    assert_eq!((status, text.as_str()), (2, ""));
+    assert!(complaints.contains("limit_remaining fell from 9 to 7 in 2 peeks"), "{complaints}");
 }
 
 #[test]
-fn unreadable_input_exits_2_and_shows_no_secret() {
+fn an_unreachable_service_exits_2() {
     let files = Policies::none();
-    files.write("a.env", "PORT=1\nhunter2\n");
-    files.write(
-        "pods.yaml",
-        &MANIFEST.replace("envoyproxy/ratelimit", "mirror/rl").replace("/bin/ratelimit", "/bin/rl"),
-    );
-    let (status, _, complaints) = migrate(&["--env-file", path(&files.file("a.env"))]);
-    assert!(status == 2 && complaints.contains("a.env:2: expected NAME=VALUE"), "{complaints}");
-    assert!(!complaints.contains("hunter2"), "{complaints}");
-    let pods = files.file("pods.yaml");
-    let (status, _, complaints) = migrate(&["--manifest", path(&pods)]);
+    files.write("trace.jsonl", TRACE);
+    let closed =
+        std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let trace = files.file("trace.jsonl");
+    let (status, _, complaints) = migrate(&["--live", &closed, "--against", &closed, path(&trace)]);
     assert!(
-        status == 2 && complaints.contains("`--container NAME`, one of: proxy, limiter"),
+        status == 2 && complaints.contains(&format!("cannot connect to {closed}")),
         "{complaints}"
     );
-    let (status, page, _) = migrate(&["--manifest", path(&pods), "--container", "limiter"]);
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let http = service.http.to_string();
+    let (status, page, complaints) = migrate(&["--live", &http, "--against", &http, path(&trace)]);
     assert!(
-        status == 1 && page.contains("not read   command runs /bin/rl instead of /bin/ratelimit"),
-        "{page}"
+        status == 2 && complaints.contains("no response"),
+        "a port without gRPC: {page}{complaints}"
     );
 }
 
@@ -209,38 +184,9 @@ async fn written_files_are_served_and_decide_the_same() {
 
     let lines = variables.lines().filter(|line| !line.starts_with('#'));
     let set: Vec<_> = lines.map(|line| line.split_once('=').unwrap()).collect();
-    let service = Tollgate::serve_as(tollgate::command(["serve"]).envs(set), &["--log", "info"]);
+    let service = Tollgate::serve_as(command(["serve"]).envs(set), &["--log", "info"]);
     let client = crate::support::rls::Client::connect(service.grpc).await;
     assert!(client.hit("user", "ann").await && client.hit("user", "ann").await);
     assert!(!client.hit("user", "ann").await);
     assert_eq!(client.limit("user", "bob").await, Some(2));
-}
-
-/// Values that a shell would run, and a store that is not known yet, do not become settings.
-#[test]
-fn written_files_run_no_shell_code_and_do_not_serve_without_their_store() {
-    let files = Policies::none();
-    let manifest = MANIFEST
-        .replace("value: 'redis:6379'", "valueFrom: { secretKeyRef: { name: redis, key: url } }")
-        .replace(
-            "name: REDIS_POOL_SIZE, value: '20'",
-            "name: CACHE_KEY_PREFIX, value: 'a b;touch F;$(touch G)'",
-        );
-    files.write("ratelimit.yaml", &manifest);
-    let output = files.file("own");
-    let written = ["--manifest", path(&files.file("ratelimit.yaml")), "--output", path(&output)]
-        .map(str::to_owned);
-    let written = written.each_ref().map(String::as_str);
-    let (status, page, complaints) = migrate(&written);
-    assert_eq!(status, 0, "{page}{complaints}");
-    let variables = std::fs::read_to_string(output.join("tollgate.env")).unwrap();
-    let lines: Vec<_> = variables.lines().filter(|line| !line.starts_with('#')).collect();
-    assert!(!lines.iter().any(|line| line.contains("touch")), "{variables}");
-    assert!(lines.contains(&"TOLLGATE_STORE=FILL-IN"), "{variables}");
-    let refused = tollgate::output(["serve", "--store", "FILL-IN"]);
-    assert!(!refused.status.success(), "a store that is not filled in is refused");
-    // Files that exist already, of any name, are neither overwritten nor served.
-    std::fs::remove_file(output.join("tollgate.env")).unwrap();
-    let (status, _, complaints) = migrate(&written);
-    assert!(status == 2 && complaints.contains("already exists"), "{complaints}");
 }

@@ -9,11 +9,7 @@
 //! | `gateway` | deployment by Envoy Gateway: certificates, a control plane, an Envoy |
 //! | `lifecycle` | its start, changed configuration, and end |
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
-//! | `migrate` | `tollgate migrate`: the report, and its files |
-//! | `migrate_live` | `tollgate migrate --live`: the comparison of answers |
-//! | `migrate_manifest` | `tollgate migrate`: lost, overridden and unread parts of a deployment |
-//! | `migrate_report` | `tollgate migrate`: differences, invalid values, the next steps |
-//! | `migrate_sources` | `tollgate migrate`: sources of variables and policies |
+//! | `migrate` | `tollgate migrate`: its files are served; `--live` compares answers |
 //! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!
@@ -24,10 +20,6 @@ mod gateway;
 mod lifecycle;
 mod logs;
 mod migrate;
-mod migrate_live;
-mod migrate_manifest;
-mod migrate_report;
-mod migrate_sources;
 mod plain;
 mod redis;
 mod statistics;
@@ -46,9 +38,9 @@ use crate::support::redis::Redis;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
-/// Settings for tests: this machine and free ports; and no drain delay, which is this service's own
-/// addition.
-const HERE: [(&str, &str); 7] = [
+/// Settings for tests: this machine and free ports; no drain delay, which is this service's own
+/// addition, and a drain timeout that a test which waits for the end does not reach.
+const HERE: [(&str, &str); 8] = [
     ("HOST", "127.0.0.1"),
     ("PORT", "0"),
     ("GRPC_HOST", "127.0.0.1"),
@@ -56,6 +48,7 @@ const HERE: [(&str, &str); 7] = [
     ("DEBUG_HOST", "127.0.0.1"),
     ("DEBUG_PORT", "0"),
     ("TOLLGATE_DRAIN_DELAY", "0s"),
+    ("TOLLGATE_DRAIN_TIMEOUT", "60s"),
 ];
 
 /// A running process under that service's name.

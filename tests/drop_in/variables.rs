@@ -98,7 +98,7 @@ async fn grpc_uds_is_a_socket_that_is_removed_at_exit() {
     let folder = TempDir::new().unwrap();
     let socket = folder.path().join("ratelimit.sock");
     let mut service = istio.serve(&[("GRPC_UDS", socket.to_str().unwrap())]).await;
-    assert!(crate::listen::client_of(&socket).await.hit("user", "ann").await);
+    assert!(Client::connect_unix(&socket).await.hit("user", "ann").await);
     assert_eq!(service.terminate().code(), Some(0));
     assert!(!socket.exists());
 }

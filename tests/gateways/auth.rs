@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{POLICY, serve};
-use crate::support::redis::Redis;
+use crate::support::tollgate::lasting_address;
 use crate::support::web::{Reply, Web};
 
 /// Headers of a request by a client.
@@ -160,10 +160,9 @@ async fn each_spelling_of_a_path_has_the_same_limit() {
 #[tokio::test]
 async fn a_mapping_decides_what_happens_without_a_decision() {
     for (undecided, status) in [("error", 503), ("allow", 200), ("deny", 503)] {
-        let redis = Redis::start().await;
-        redis.kill();
         let policy = POLICY.replace("undecided: error", &format!("undecided: {undecided}"));
-        let (_service, web) = serve(&policy, &["--store", &redis.url(), "--ready-without-store"]);
+        let store = format!("redis://{}", lasting_address());
+        let (_service, web) = serve(&policy, &["--store", &store, "--ready-without-store"]);
         let reply = send(&web, &[]).await;
         assert_eq!(reply.status, status, "{undecided}");
         assert!(status == 200 || reply.body.contains("store"), "{}", reply.body);

@@ -3,7 +3,6 @@
 
 mod auth;
 mod check;
-mod programs;
 
 use crate::support::policy::Policies;
 use crate::support::tollgate::Tollgate;

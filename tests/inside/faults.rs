@@ -1,7 +1,5 @@
 //! The service away, and Envoys that die with their blocks.
 
-use std::time::{Duration, Instant};
-
 use super::{policy, start};
 use crate::support::tollgate::Tollgate;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -15,13 +13,11 @@ async fn without_the_service_blocks_are_used_to_their_end_and_then_the_filter_de
     becomes("a block is in hand", TEST_TIMEOUT, blocks, |blocks| *blocks > 0).await;
     service.process.signal(rustix::process::Signal::KILL);
     service.process.wait_for_end();
-    let killed = Instant::now();
     let decided = envoy.stat("decided").await;
     assert_eq!(envoy.send("ann").await.status, 200);
     assert_eq!(envoy.stat("decided").await, decided + 1, "a block is in hand");
     let status = || async { envoy.send("ann").await.status };
     becomes("the filter refuses, as configured", TEST_TIMEOUT, status, |code| *code == 500).await;
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
     let errors = || envoy.stat("exchange_errors");
     becomes("lost exchanges are counted", TEST_TIMEOUT, errors, |errors| *errors > 0).await;
     // Another service takes its place.

@@ -9,7 +9,7 @@ use crate::support::release::{artifact, release};
 /// Maximum instructions per in-memory decision, by subject of `examples/instructions.rs`: about
 /// 5 % above the current count, for Rust 1.95 on x86-64. Lower the bound when a decision becomes
 /// cheaper. If it has to become more expensive, raise the bound in the same commit and explain why.
-/// The test prints the counts: `tests/run --test load speed:: -- --nocapture`.
+/// The test prints the counts: `cargo test --test load speed:: -- --nocapture`.
 const MOST_INSTRUCTIONS: [(&str, u64, [u64; 2]); 6] = [
     ("one", 11_000, DECISIONS),
     ("three", 26_300, DECISIONS),

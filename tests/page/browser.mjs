@@ -13,6 +13,9 @@ const PATIENCE_MS = 30_000;
 const PHONE = { width: 320, height: 640 };
 const DESK = { width: 1280, height: 860 };
 const LOADS = 9;
+/** How many times longer than plain text the page may take, in one of so many attempts: load of other processes passes. */
+const MAX_PAINT_RATIO = 5;
+const ATTEMPTS = 3;
 
 const [subject, given] = [process.argv[2], JSON.parse(process.argv[3])];
 const browser = await chromium.launch({
@@ -297,22 +300,31 @@ const subjects = {
     }
   },
 
-  /** The browser's own measurement, without a cache. */
+  /** The browser's own measurement, without a cache, beside a control. */
   async paint() {
-    const times = [];
-    for (let load = 0; load < LOADS; load += 1) {
+    const first = async (url) => {
       const page = await tab();
-      await page.goto(at('#/now'));
+      await page.goto(url);
       const paint = () => page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null);
       await becomes(async () => (await paint()) !== null, true);
-      times.push(await paint());
+      const time = await paint();
       await page.context().close();
+      return time;
+    };
+    const median = (times) => times.sort((one, other) => one - other)[(LOADS - 1) / 2];
+    const measured = [];
+    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+      const ours = [], plain = [];
+      for (let load = 0; load < LOADS; load += 1) {
+        // Text of the same service: both wait for the browser and the machine.
+        plain.push(await first(at('rlconfig')));
+        ours.push(await first(at('#/now')));
+      }
+      measured.push([median(ours), median(plain)]);
+      console.log(`first contentful paint, and that of plain text: ${measured.at(-1).map((ms) => `${ms.toFixed(0)} ms`)}`);
+      if (median(ours) <= MAX_PAINT_RATIO * median(plain)) return;
     }
-    times.sort((one, other) => one - other);
-    const median = times[(LOADS - 1) / 2];
-    console.log(`first contentful paint: median ${median.toFixed(0)} ms of ${times.map((ms) => ms.toFixed(0)).join(' ')}`);
-    // 40 ms on an idle machine; other tests may run on this one.
-    assert.ok(median < 1000, `median ${median} ms of ${times}`);
+    assert.fail(`first paints of the page, and of plain text, in ms: ${JSON.stringify(measured)}`);
   },
 
   /** The page prompts for a token, reports an unknown one, and keeps it in this tab only. */

@@ -16,12 +16,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tollgate::grpc::proto::rate_limit_response::Code;
+use tollgate::store::clock::SystemClock;
 
 use crate::support::policy::{Policies, daily};
 use crate::support::process::Process;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
+use crate::support::toy::Toy;
+use crate::support::toy_service::ToyService;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
@@ -333,13 +336,39 @@ fn one_key() -> Value {
     json!({"key": {"domain": "test", "rule": "plan=free > user", "key": "plan=free,user=ann"}})
 }
 
+/// A store that supports nothing optional has its reasons on the page.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_does_not_support_is_named() {
+    const POLICY: &str = "
+domain: test
+descriptors:
+  - key: user
+    rate_limit: { unit: day, requests_per_unit: 2, charge: admitted, record: [path] }
+  - key: tokens
+    rate_limit: { unit: day, requests_per_unit: 10, hold: { ttl: 10m } }
+";
+    ToyService::run(&Toy::new(SystemClock), POLICY, &[], async |service| {
+        let reason = "not supported by this store";
+        let given = json!({
+            "servers": format!("No servers are listed: {reason}."),
+            "domain": "test",
+            "counters": [
+                ["user=ann", format!("callers cannot be listed: {reason}")],
+                ["tokens=a", format!("open holds cannot be listed: {reason}")],
+            ],
+        });
+        check_at("unsupported", service.admin.server(), given).await;
+    })
+    .await;
+}
+
 /// Tests one subject in the browser, and fails with the browser's report if anything is wrong.
 async fn check(subject: &'static str, service: &Tollgate, given: Value) {
     check_at(subject, service.admin, given).await;
 }
 
 /// Asserts that the page at an address shows the given values.
-pub(crate) async fn check_at(subject: &'static str, admin: SocketAddr, given: Value) {
+async fn check_at(subject: &'static str, admin: SocketAddr, given: Value) {
     let mut command = browser(subject, admin, given);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

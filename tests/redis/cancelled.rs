@@ -271,7 +271,7 @@ async fn a_charge_is_taken_back_of_a_server_that_was_away_for_a_moment() {
     other.restart().await;
     let left = || remaining_or_none(&client);
     let is_back = |left: &Option<u32>| left.is_some_and(|left| left > PLENTY - 100);
-    becomes("it is taken back", Duration::from_secs(5), left, is_back).await;
+    becomes("it is taken back", TEST_TIMEOUT, left, is_back).await;
     assert_eq!(metric(&service, LOST).await, 0);
 }
 

@@ -1,69 +1,17 @@
-//! Traces made by hand, of what random ones rarely meet. Some were written for mutants of the
-//! scripts (`tests/MUTANTS.md`).
+//! Counters whose stored state is put to a bound that no trace reaches in a short time. Some tests
+//! were written for mutants of the scripts (`tests/MUTANTS.md`).
 
 use tollgate::grpc::proto::RateLimitDescriptor;
-use tollgate::limiter::Modes;
+use tollgate::grpc::proto::hold::ReserveRequest;
+use tollgate::grpc::proto::hold::hold_service_client::HoldServiceClient;
 
 use super::{last_write, only_counter, policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::rls::{descriptor, request};
-use crate::support::traces::directed::DIRECTED;
-use crate::support::traces::run;
-use crate::support::traces::sides::Sides;
-
-const START: u64 = 1_780_000_000_000_000;
-
-async fn sides(redis: &Redis, rules: &[(&str, &str)]) -> Sides {
-    let sides = Sides::new(&[redis.url()], "edges:", Modes::default()).await;
-    sides.install(&policy(rules));
-    sides
-}
-
-/// Decides a request of some descriptors on all sides, which must agree.
-async fn decide(sides: &Sides, at: u64, descriptors: Vec<RateLimitDescriptor>) {
-    let decided = sides.decide(at, &request(descriptors)).await;
-    decided.unwrap_or_else(|error| panic!("{error}")).unwrap();
-}
+use crate::support::rls::{channel, descriptor};
 
 fn of(entries: &[(&str, &str)], hits: u64) -> RateLimitDescriptor {
     RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(entries) }
-}
-
-/// The traces also run with simulated servers (`tests/world`).
-#[tokio::test]
-async fn directed_traces_are_judged_alike_by_memory_and_a_real_server() {
-    let redis = Redis::start().await;
-    for (number, case) in DIRECTED.iter().enumerate() {
-        let sides = Sides::new(&[redis.url()], &format!("{number}:"), case.modes).await;
-        run(&sides, case).await.unwrap_or_else(|error| panic!("{error}"));
-    }
-}
-
-/// Both counters are judged by one call, of which the first is stored in the wide form since the
-/// costs of its holds are large.
-#[tokio::test]
-async fn a_counter_is_stored_in_the_short_form_after_one_in_the_wide_form() {
-    let redis = Redis::start().await;
-    for algorithm in ["sliding_log", "sliding_window"] {
-        let limit = format!(
-            "algorithm: {algorithm}, requests_per_unit: 9, unit: hour, hold: {{ ttl: 1m }}"
-        );
-        let sides = sides(&redis, &[("user", &limit)]).await;
-        sides.clear().await;
-        let commit = |id| of(&[("user", "wide"), ("tollgate.commit", id)], u64::from(u32::MAX));
-        let short = |user| of(&[("user", user)], 1);
-        decide(&sides, START, vec![short("alone")]).await;
-        for id in ["r", "s"] {
-            decide(&sides, START, vec![commit(id)]).await;
-        }
-        decide(&sides, START, vec![commit("t"), short("together")]).await;
-        let mut values = Vec::new();
-        for user in ["alone", "together"] {
-            values.push(only_counter(&redis, &format!("*{user}")).await.1);
-        }
-        assert_eq!(values[1], values[0], "{algorithm}");
-    }
 }
 
 /// The oldest hit leaves with the one after it.
@@ -126,4 +74,32 @@ async fn the_largest_totals_of_a_ledger_are_bounded() {
         assert_eq!(now[10..17], wide(0), "{key}: the total before the oldest entry");
         assert_eq!(now[now.len() - 7..], wide(MAX_HITS), "{key}");
     }
+}
+
+#[tokio::test]
+async fn a_commit_without_a_record_does_not_keep_a_full_counter_for_longer() {
+    let redis = Redis::start().await;
+    let limit = "requests_per_unit: 4294967295, unit: minute, hold: { ttl: 1h }";
+    let policies = Policies::of(&policy(&[("fixed", limit)]));
+    let (service, client) = serve(&policies, &redis.url(), &[]).await;
+    let mut holds = HoldServiceClient::new(channel(service.grpc).await);
+    // As many inserts as come before the first check of the records.
+    for number in 0..33 {
+        let reserve = ReserveRequest {
+            domain: "test".to_owned(),
+            descriptors: vec![descriptor(&[("fixed", "a")])],
+            id: number.to_string(),
+            hits: 1,
+            ttl: Some(prost_types::Duration { seconds: 600, nanos: 0 }),
+        };
+        holds.reserve(reserve).await.unwrap();
+    }
+    let keys: Vec<Vec<u8>> = redis.query(&["KEYS", "*:holds"]).await.unwrap();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    let fill = b"local one = redis.call('HGET', KEYS[1], '0')
+        for number = 34, 100000 do redis.call('HSET', KEYS[1], 'copy ' .. number, one) end";
+    redis.query_bytes::<()>(&[b"EVAL", fill, b"1", key]).await.unwrap();
+    client.status(of(&[("fixed", "a"), ("tollgate.commit", "unknown")], 5)).await;
+    let lives: i64 = redis.query_bytes(&[b"PTTL", key]).await.unwrap();
+    assert!(lives <= 700_000, "{lives} ms");
 }

@@ -88,6 +88,26 @@ async fn a_limit_with_an_unreadable_local_one_is_enforced() {
             before + 20,
             "each is counted, and once"
         );
+        let twice = [("local", CORRUPTED), ("few", "twice"), ("few", "twice")];
+        assert_eq!(bench.admitted(20, &twice).await, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refund_that_fails_fails_its_request_which_charges_nothing() {
+    let limit = "requests_per_unit: 9, unit: year, charge: admitted";
+    everywhere(&policy(&[("refunded", limit), ("few", limit)]), async |bench| {
+        bench.corrupt("refunded").await;
+        let refund = RateLimitDescriptor {
+            hits_addend: Some(2),
+            is_negative_hits: true,
+            ..descriptor(&[("refunded", CORRUPTED)])
+        };
+        let both = request(vec![refund, descriptor(&[("few", "x")])]);
+        bench.client.decide(both).await.unwrap_err();
+        let left = || remaining(&bench.client, "few", "x");
+        becomes("nothing is charged", TEST_TIMEOUT, left, |left| *left == 9).await;
     })
     .await;
 }

@@ -1,10 +1,11 @@
-//! Stored bytes stay the same: names and values of keys, and the versions of policies.
+//! Stored bytes and replies stay the same: names and values of keys, versions of policies, and
+//! replies of the scripts.
 //!
-//! A release reads the values that the previous one has written, and both run side by side during a
-//! rollout. A change of these bytes is a change of the format: CHANGELOG lists the counters that
-//! restart.
+//! A release reads the values that the previous one has written, and during a rollout both run side
+//! by side, each with its own scripts. A change of these bytes is a change of the format: CHANGELOG
+//! lists the counters that restart.
 //!
-//! With `TOLLGATE_GOLDEN=write` the file is written instead of compared.
+//! With `TOLLGATE_GOLDEN=write` the files are written instead of compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,13 +13,17 @@ use std::path::{Path, PathBuf};
 
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
-use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
+use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 use tollgate::policy::{self, Source};
 
+use super::traces::RealServers;
 use crate::support::redis::Redis;
 use crate::support::rls::{descriptor, limit, request};
 use crate::support::traces::sides::Sides;
+use crate::support::traces::simulated::replies;
+use crate::support::traces::{TraceCase, TraceOperation, run};
+use crate::world::server::resp::Resp;
 
 /// Keys without entries below them, in the order of the policy.
 const KEYS: [&str; 15] = [
@@ -38,64 +43,84 @@ const KEYS: [&str; 15] = [
     "bucket",
     "recorded",
 ];
-/// 2026-05-28T20:26:40Z, in microseconds.
-const START: u64 = 1_780_000_000_000_000;
-pub(super) const PREFIX: &str = "golden:";
+const PREFIX: &str = "golden:";
+const SECOND: i64 = 1_000_000;
 
 #[tokio::test]
 async fn names_and_values_of_keys_and_versions_of_policies_do_not_change() {
-    let redis = Redis::start().await;
-    let sides = Sides::new(&[redis.url()], PREFIX, Modes::default()).await;
+    let servers = RealServers::start().await;
+    let sides = Sides::new(&servers.urls(), PREFIX, Modes::default()).await;
     let policy = std::fs::read_to_string(file("policy.yaml")).unwrap();
-    sides.install(&policy);
-    let mut text = format!("version {}\n", version(&policy));
-    write_requests(&sides).await;
-    add(&mut text, "after requests", &redis).await;
-    write_amendments(&sides).await;
-    add(&mut text, "after amendments", &redis).await;
-    compare("stored.txt", &text);
+    let mut texts = vec![format!("version {}\n", version(&policy)); servers.single.len()];
+    for (heading, case) in ["after requests", "after amendments"].iter().zip(traces()) {
+        run(&sides, &case).await.unwrap();
+        for (text, redis) in texts.iter_mut().zip(&servers.single) {
+            add(text, heading, redis).await;
+        }
+    }
+    texts.iter().for_each(|text| compare("stored.txt", text));
 }
 
-/// Makes the same requests of every rule: admitted, denied, several hits, refunds, later ones, and
-/// requests of several descriptors.
-pub(super) async fn write_requests(sides: &Sides) {
+#[test]
+fn replies_of_the_scripts_do_not_change() {
+    let lines = replies(&traces()).into_iter().map(|reply| text_of(&reply) + "\n");
+    compare("replies.txt", &lines.collect::<String>());
+}
+
+/// Returns a reply as text: the bytes in hexadecimal.
+fn text_of(reply: &Resp) -> String {
+    match reply {
+        Resp::Bulk(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Resp::Array(all) => format!("[{}]", all.iter().map(text_of).collect::<Vec<_>>().join(" ")),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the same requests of every rule: admitted, denied, several hits, refunds, later ones,
+/// and requests of several descriptors. Then amendments.
+fn traces() -> [TraceCase; 2] {
     let of = |key: &str, hits: Option<u64>| RateLimitDescriptor {
         hits_addend: hits,
         ..descriptor(&[(key, "a")])
     };
-    for key in KEYS {
-        decide(sides, START, request(vec![of(key, None)])).await;
-        decide(sides, START + 1_234_567, request(vec![of(key, Some(2))])).await;
-        decide(sides, START + 2_345_678, request(vec![of(key, Some(4))])).await;
-        let back = RateLimitDescriptor { is_negative_hits: true, ..of(key, Some(1)) };
-        decide(sides, START + 3_456_789, request(vec![back])).await;
-        decide(sides, START + 64_567_890, request(vec![of(key, None)])).await;
-    }
     let user = descriptor(&[("recorded", "a"), ("user", "ann")]);
     let named = descriptor(&[("named", "prefix-{x}\u{0}\u{ff}")]);
-    decide(sides, START + 65_000_000, request(vec![user.clone(), named.clone()])).await;
-    decide(sides, START + 66_000_000, request(vec![user, named, of("fixed", Some(9))])).await;
     let own = RateLimitDescriptor { limit: limit(3, 2), ..descriptor(&[("own", "a")]) };
-    decide(sides, START + 67_000_000, request(vec![own])).await;
-}
-
-pub(super) async fn write_amendments(sides: &Sides) {
-    let grant = Amendment::Grant { hits: 3, length: Micros::new(3_600_000_000) };
+    let decide = |descriptors| TraceOperation::Decide(request(descriptors));
+    let amend = |key, value, what| TraceOperation::Amend(format!("{key}={value}"), what);
+    let grant = Amendment::Grant { hits: 3, length: Micros::from_secs(3_600) };
+    let mut requests = Vec::new();
+    let mut amendments = Vec::new();
     for key in KEYS {
-        let counter = format!("{key}=a");
-        sides.amend(START + 70_000_000, &counter, Amendment::Refund(1)).await.unwrap().unwrap();
-        sides.amend(START + 71_000_000, &counter, grant).await.unwrap().unwrap();
-        decide(sides, START + 72_000_000, request(vec![descriptor(&[(key, "a")])])).await;
-        sides
-            .amend(START + 73_000_000, &format!("{key}=b"), Amendment::Reset)
-            .await
-            .unwrap()
-            .unwrap();
+        let back = RateLimitDescriptor { is_negative_hits: true, ..of(key, Some(1)) };
+        requests.extend([
+            (0, decide(vec![of(key, None)])),
+            (1_234_567, decide(vec![of(key, Some(2))])),
+            (2_345_678, decide(vec![of(key, Some(4))])),
+            (3_456_789, decide(vec![back])),
+            (64_567_890, decide(vec![of(key, None)])),
+        ]);
+        amendments.extend([
+            (70 * SECOND, amend(key, "a", Amendment::Refund(1))),
+            (71 * SECOND, amend(key, "a", grant)),
+            (72 * SECOND, decide(vec![of(key, None)])),
+            (73 * SECOND, amend(key, "b", Amendment::Reset)),
+        ]);
     }
+    requests.extend([
+        (65 * SECOND, decide(vec![user.clone(), named.clone()])),
+        (66 * SECOND, decide(vec![user, named, of("fixed", Some(9))])),
+        (67 * SECOND, decide(vec![own])),
+    ]);
+    [requests, amendments].map(case)
 }
 
-async fn decide(sides: &Sides, now: u64, message: RateLimitRequest) {
-    sides.decide(now, &message).await.unwrap().unwrap();
+/// Returns a case of operations, each at an instant since the beginning.
+fn case(operations: Vec<(i64, TraceOperation)>) -> TraceCase {
+    let policy = std::fs::read_to_string(file("policy.yaml")).unwrap();
+    let mut before = 0;
+    let step = |(at, operation)| (at - std::mem::replace(&mut before, at), operation);
+    TraceCase::new(vec![policy], operations.into_iter().map(step).collect())
 }
 
 fn version(policy: &str) -> String {
@@ -120,7 +145,7 @@ async fn add(text: &mut String, heading: &str, redis: &Redis) {
     }
 }
 
-pub(super) fn compare(name: &str, found: &str) {
+fn compare(name: &str, found: &str) {
     let file = file(name);
     if std::env::var_os("TOLLGATE_GOLDEN").is_some_and(|value| value == "write") {
         std::fs::write(&file, found).unwrap();
@@ -136,6 +161,6 @@ pub(super) fn compare(name: &str, found: &str) {
     );
 }
 
-pub(super) fn file(name: &str) -> PathBuf {
+fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redis/golden").join(name)
 }

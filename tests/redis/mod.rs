@@ -3,25 +3,20 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `replay` | recorded traces give the same lines on every server and every topology |
-//! | `rates` | rates whose amount changes, or whose numbers are large |
-//! | `random` | random traces and policies, including amounts that change meanwhile |
-//! | `edges` | traces made by hand, of what random ones rarely meet |
+//! | `replay` | recorded traces give the same lines on every topology |
+//! | `traces` | traces that memory, servers of each flavor and Clusters judge alike |
+//! | `edges` | counters whose stored state is at a bound that no trace reaches |
 //! | `simulated` | the simulated server behaves like a real one |
-//! | `shapes`, `shapes_of_holds` | a counter is judged alike in requests of every shape |
 //! | `batching` | requests in flight are sent together, and do not affect one another |
-//! | `golden` | stored bytes do not change |
-//! | `golden_replies` | replies of the scripts, byte for byte |
-//! | `amounts` | a replica that judges by other amounts frees no hits for others |
+//! | `golden` | stored bytes and replies of the scripts do not change |
 //! | `atomic` | one round trip per request, and no charge left if another slot denies |
-//! | `calendar` | calendar windows, with clocks that are days apart |
 //! | `cancelled` | cancelled requests charge nothing that is not admitted |
 //! | `failing` | requests of which the store cannot judge a part |
 //! | `verdicts` | charges follow the verdict on the request |
 //! | `exactness` | never more than the limit, with concurrent requests |
-//! | `hold_bounds` | IDs of any bytes, the largest amounts, the most records |
 //! | `hold_faults` | holds and permits stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
+//! | `verified` | calls and checker of `hold_faults` and `reloads`: those of `verify` |
 //! | `preload` | scripts are loaded on connect |
 //! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
@@ -44,10 +39,8 @@
 mod access;
 mod ahead;
 mod amend;
-mod amounts;
 mod atomic;
 mod batching;
-mod calendar;
 mod callers;
 mod cancelled;
 mod check_store;
@@ -59,9 +52,7 @@ mod exactness;
 mod failing;
 mod faults;
 mod golden;
-mod golden_replies;
 mod hashed;
-mod hold_bounds;
 mod hold_faults;
 mod hold_retries;
 mod hostile;
@@ -72,19 +63,16 @@ mod memory;
 mod open_holds;
 mod per_second;
 mod preload;
-mod random;
-mod random_holds;
-mod rates;
 mod reloads;
 mod replay;
 mod replicas;
 mod rolling;
-mod shapes;
-mod shapes_of_holds;
 mod sharded;
 mod simulated;
 mod slots;
+mod traces;
 mod verdicts;
+mod verified;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;

@@ -1,16 +1,15 @@
-//! Replays of the recorded traces with `tollgate replay`, equal line by line on every store.
+//! Replays of the recorded traces with `tollgate replay`, equal line by line on every store. All
+//! versions of servers are compared by `traces`.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use redis::Value;
 
-use super::{calm, cluster, nodes_of};
-use crate::support::redis::cluster::{Cluster, Layout};
-use crate::support::redis::flavor::Flavor;
-use crate::support::redis::{Redis, Setup};
+use super::{cluster, nodes_of};
+use crate::support::redis::Redis;
 use crate::support::tollgate::output;
+use crate::support::vectors::vectors;
 
 const RECORDED: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
 
@@ -19,23 +18,10 @@ static IN_MEMORY: LazyLock<Vec<String>> =
     LazyLock::new(|| RECORDED.iter().map(|name| replayed(name, "memory")).collect());
 
 #[tokio::test]
-async fn redis_7_decides_as_memory_does() {
-    one_server_agrees(Flavor::Distribution).await;
-}
-
-#[tokio::test]
-async fn redis_6_2_decides_as_memory_does() {
-    one_server_agrees(Flavor::Redis62).await;
-}
-
-#[tokio::test]
-async fn redis_8_decides_as_memory_does() {
-    one_server_agrees(Flavor::Redis8).await;
-}
-
-#[tokio::test]
-async fn valkey_decides_as_memory_does() {
-    one_server_agrees(Flavor::Valkey).await;
+async fn a_server_decides_as_memory_does_and_keeps_nothing() {
+    let redis = Redis::start().await;
+    agrees(&redis.url());
+    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
 }
 
 #[tokio::test]
@@ -48,13 +34,6 @@ async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_the_oldest_servers_decides_as_memory_does() {
-    let setup = Setup { flavor: Flavor::Redis62, ..Setup::default() };
-    let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
-    same_lines("1", &IN_MEMORY[0], &replayed("1", &cluster.url()));
-}
-
-#[tokio::test]
 async fn a_replay_leaves_the_keys_of_others_alone() {
     let redis = Redis::start().await;
     for key in ["mine", "replay", "replay-1-1:key"] {
@@ -62,12 +41,6 @@ async fn a_replay_leaves_the_keys_of_others_alone() {
     }
     replayed("1", &redis.url());
     assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(3));
-}
-
-async fn one_server_agrees(flavor: Flavor) {
-    let redis = Redis::start_as(Setup { flavor, ..Setup::default() }).await;
-    agrees(&redis.url());
-    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
 }
 
 fn agrees(store: &str) {
@@ -94,8 +67,8 @@ fn replayed(name: &str, store: &str) -> String {
 }
 
 fn replayed_with(name: &str, store: &str, flags: &[&str]) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors").join(name);
-    let file = |name: &str| folder.join(name).into_os_string();
+    let folder = vectors(name);
+    let file = |name: &str| folder.path().join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let arguments = [
         words(&["replay", "--store", store, "--policy"]),

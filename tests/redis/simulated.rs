@@ -8,12 +8,12 @@ use redis::Value;
 
 use crate::support::random::Random;
 use crate::support::redis::Redis;
-use crate::world::plan::Plan;
-use crate::world::run::{Extras, run_with};
-use crate::world::server::data::StoredValue;
-use crate::world::server::fleet::{Arrangement, Fleet};
-use crate::world::server::resp::Resp;
-use crate::world::server::session::{Session, execute};
+use crate::support::world::plan::Plan;
+use crate::support::world::run::{Extras, run_with};
+use crate::support::world::server::data::StoredValue;
+use crate::support::world::server::fleet::{Arrangement, Fleet};
+use crate::support::world::server::resp::Resp;
+use crate::support::world::server::session::{Session, execute};
 
 /// Number of worlds whose calls are repeated on a real server.
 const WORLDS: u64 = 12;

@@ -23,7 +23,7 @@ use tollgate::store::fallback::{Fallback, OwnShare};
 use tollgate::store::layer::local::Local;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
-use tollgate::store::{Check, Store};
+use tollgate::store::{Check, Outcomes, Store};
 use tollgate::telemetry::metrics::StoreMetrics;
 
 use super::{cluster, from_environment, nodes_of};
@@ -148,25 +148,17 @@ impl<'a> Bench<'a> {
 
     fn check<'c>(&self, name: &'c str, part: &'c Part, hits: Hits) -> Check<'c> {
         let key = CounterKey::of("d", name.as_bytes()).in_one_slot(self.in_one_slot);
-        Check {
-            key,
-            limit: &part.limit,
-            hits,
-            role: part.role,
-            recorded: &[],
-            lease: None,
-            hold: None,
-        }
+        let Part { limit, role, .. } = part;
+        Check { key, limit, hits, role: *role, recorded: &[], lease: None, hold: None }
     }
 
     /// Fills or spoils the counter of a part.
     async fn fill(&self, name: &str, part: &Part) {
         let fill = [self.check(name, part, Hits::Charge(AMOUNT))];
-        match &self.share {
-            Some(share) if part.share_is_full => {
-                drop(share.decide(&fill, Prior::Admitted, soon()).await)
-            }
-            Some(_) | None => {}
+        if part.share_is_full
+            && let Some(share) = &self.share
+        {
+            share.decide(&fill, Prior::Admitted, soon()).await;
         }
         if part.counter != Counter::HasRoom {
             self.store.decide(&fill, Prior::Admitted, soon()).await;
@@ -204,23 +196,19 @@ impl<'a> Bench<'a> {
                 && charges(part.limit.charge_mode(), true, overall);
             let left = u64::from(AMOUNT) - u64::from(is_owed);
             let peek = [check(index, Hits::Peek(0))];
+            let remaining = |outcomes: &Outcomes, of: usize| outcomes[of].unwrap().report.remaining;
             if part.counter == Counter::HasRoom {
-                let remaining = self.store.decide(&peek, Prior::Open, soon()).await[0]
-                    .unwrap()
-                    .report
-                    .remaining;
-                assert_eq!(remaining, left, "the counter of part {index}, {context}");
-                let reported = outcomes[index].as_ref().unwrap().report.remaining;
-                assert_eq!(reported, left, "the answer for part {index}, {context}");
+                let peeked = self.store.decide(&peek, Prior::Open, soon()).await;
+                assert_eq!(remaining(&peeked, 0), left, "the counter of part {index}, {context}");
+                assert_eq!(remaining(&outcomes, index), left, "the answer for {index}, {context}");
             } else if let Ok(outcome) = &outcomes[index]
                 && let Some(share) = &self.share
                 && part.counter == Counter::Unreadable
                 && !part.share_is_full
             {
                 assert!(matches!(outcome.by, JudgedBy::Share(_)), "part {index}, {context}");
-                let remaining =
-                    share.decide(&peek, Prior::Open, soon()).await[0].unwrap().report.remaining;
-                assert_eq!(remaining, left, "the share of part {index}, {context}");
+                let peeked = share.decide(&peek, Prior::Open, soon()).await;
+                assert_eq!(remaining(&peeked, 0), left, "the share of part {index}, {context}");
             }
         }
     }

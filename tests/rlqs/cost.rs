@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! export TOLLGATE_RLQS_COST=target/release/tollgate
-//! cargo test --locked --test main rlqs::cost -- --nocapture
+//! cargo test --locked --test parts rlqs::cost -- --nocapture
 //! ```
 
 use std::ffi::OsString;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::fleet::{Answered, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy};
+use crate::support::fleet::{Answered, EnvoyLoad, LoadedEnvoy, by_window, next_window, policy};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::tollgate::{Tollgate, lasting_address};

@@ -13,7 +13,7 @@ use crate::support::{TEST_TIMEOUT, becomes};
 
 use tollgate::grpc::proto::RateLimitDescriptor;
 
-use super::wire::{Passing, QuotaWire};
+use crate::support::quota_wire::{Passing, QuotaWire};
 
 const POLICY: &str = "
 domain: test

@@ -1,7 +1,6 @@
 //! Connection to a control plane: establishing, losing and restoring it.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -11,10 +10,6 @@ use crate::support::control_plane::ControlPlane;
 use crate::support::redis::tls::{Clients, Tls};
 use crate::support::tollgate::Tollgate;
 use crate::support::{TEST_TIMEOUT, becomes};
-
-/// Maximum time of a shutdown that has nothing to wait for: much less than any timeout of these
-/// tests.
-const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn a_restarted_control_plane_receives_the_version_in_force() {
@@ -217,7 +212,6 @@ fn problems_of_an_overlay_are_reported_before_serving() {
 /// Terminates the service on another thread, so that clients on this one can close their
 /// connections.
 async fn ends_at_once(mut service: Tollgate) {
-    let begun = Instant::now();
     let ended = tokio::task::spawn_blocking(move || service.terminate()).await.unwrap();
-    assert!(ended.success() && begun.elapsed() < AT_ONCE, "{ended}, after {:?}", begun.elapsed());
+    assert!(ended.success(), "{ended}");
 }

@@ -51,3 +51,34 @@ pub async fn watch_settled<T>(
         latest = Some(reading);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// The documentation promises two seconds.
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_passed_on_within_a_second_and_a_half() {
+        let contents = Arc::new(AtomicU64::new(0));
+        let reader = Arc::clone(&contents);
+        let (passed, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let read = move || reader.load(Ordering::Relaxed);
+        let watching = tokio::spawn(watch(0, read, move |value| {
+            passed.send((value, Instant::now())).unwrap();
+        }));
+        for (number, pause_ms) in (1..).zip([700, 499, 501, 1_250]) {
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            contents.store(number, Ordering::Relaxed);
+            let written = Instant::now();
+            let (value, at) = seen.recv().await.unwrap();
+            assert_eq!(value, number);
+            assert!(at - written <= 3 * EVERY, "{:?}", at - written);
+        }
+        watching.abort();
+    }
+}

@@ -1,7 +1,8 @@
 //! `reference/holds.md`, generated from the protobuf of `HoldService` and its comments.
 
-use super::super::{is_written, project};
+use super::super::is_written;
 use super::{cell, head, table};
+use crate::support::root;
 
 const FILE: &str = "proto/tollgate/v1/hold.proto";
 
@@ -13,7 +14,7 @@ pub(super) struct Commented {
 
 #[test]
 fn the_hold_service_is_that_of_the_proto() {
-    let text = std::fs::read_to_string(project().join(FILE)).unwrap();
+    let text = std::fs::read_to_string(root().join(FILE)).unwrap();
     let about = "The service for [clients that reserve hits themselves](../holds.md), defined in `proto/tollgate/v1/hold.proto` and \
                  shown by reflection. The same requests can be sent as proto3 JSON to `/json/reserve`, `/json/extend`, `/json/commit` \
                  and `/json/cancel` of the HTTP port. Descriptors and responses are those of Envoy's `ShouldRateLimit`.";

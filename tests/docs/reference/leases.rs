@@ -1,14 +1,15 @@
 //! `reference/leases.md`, generated from the protobuf of `LeaseService` and its comments.
 
-use super::super::{is_written, project};
+use super::super::is_written;
 use super::holds::{Commented, fields, parts};
 use super::{cell, head, table};
+use crate::support::root;
 
 const FILE: &str = "proto/tollgate/v1/lease.proto";
 
 #[test]
 fn the_lease_service_is_that_of_the_proto() {
-    let text = std::fs::read_to_string(project().join(FILE)).unwrap();
+    let text = std::fs::read_to_string(root().join(FILE)).unwrap();
     let about = "The service for [clients that admit requests themselves](../loans.md), defined in `proto/tollgate/v1/lease.proto` and \
                  shown by reflection. The same request can be sent as proto3 JSON to `/json/exchange` of the HTTP port, with receipts in base64. \
                  Descriptors are those of Envoy's `ShouldRateLimit`.";

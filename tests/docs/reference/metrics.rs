@@ -8,8 +8,9 @@ use tollgate::telemetry::candidates::CandidateSource;
 use tollgate::telemetry::http::{HttpCloseReason, HttpPort, HttpRefusal};
 use tollgate::telemetry::metrics::Metrics;
 
-use super::super::{is_written, project};
+use super::super::is_written;
 use super::{cell, head, table};
+use crate::support::root;
 
 /// Placeholder for a label value that comes from policies or addresses.
 const SOME: &str = "…";
@@ -61,7 +62,7 @@ fn the_metrics_are_those_of_the_process() {
 #[test]
 fn every_metric_that_is_registered_is_in_the_reference() {
     let known: Vec<String> = all().into_keys().collect();
-    let mut folders = vec![project().join("crates/telemetry/src")];
+    let mut folders = vec![root().join("crates/telemetry/src")];
     let mut registered = 0;
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

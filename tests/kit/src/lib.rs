@@ -3,13 +3,19 @@
 //! | module | contents |
 //! |---|---|
 //! | `tollgate`, `process`, `release` | the binary as a process; programs built as `release` |
+//! | `toy`, `toy_service` | a store that `src` does not know, and the service over it |
+//! | `probes` | all probes of a service for its readiness |
 //! | `redis` | Redis, Valkey, Sentinel and Cluster, as processes |
 //! | `rls`, `loans`, `quotas`, `web`, `http2`, `raw_headers` | clients |
 //! | `envoy`, `upstream`, `control_plane`, `prometheus`, `model` | other servers and programs |
+//! | `fleet`, `quota_wire` | Envoys with RLQS under load, and their connection |
 //! | `certificates`, `secure`, `policy` | files and options for a service |
+//! | `pages`, `fences` | the book, and the fenced code blocks of its pages |
+//! | `faults` | a service whose store fails |
 //! | `load`, `usage` | calls at a steady rate; CPU and memory of processes |
 //! | `world` | several processes and their Redis servers, simulated in one thread |
 //! | `traces` | random traces that several stores must judge alike |
+//! | `vectors` | recorded traces, with the answers that a model expects |
 //! | `ceiling` | a server with a constant response, to measure against |
 //! | `inputs` | policies, requests and limiters of benchmarks |
 //!
@@ -33,15 +39,21 @@ pub mod ceiling;
 pub mod certificates;
 pub mod control_plane;
 pub mod envoy;
+pub mod faults;
+pub mod fences;
+pub mod fleet;
 pub mod http2;
 pub mod inputs;
 pub mod load;
 pub mod loans;
 pub mod model;
+pub mod pages;
 pub mod peer;
 pub mod policy;
+pub mod probes;
 pub mod process;
 pub mod prometheus;
+pub mod quota_wire;
 pub mod quotas;
 pub mod random;
 pub mod raw_headers;
@@ -50,9 +62,12 @@ pub mod release;
 pub mod rls;
 pub mod secure;
 pub mod tollgate;
+pub mod toy;
+pub mod toy_service;
 pub mod traces;
 pub mod upstream;
 pub mod usage;
+pub mod vectors;
 pub mod web;
 pub mod world;
 

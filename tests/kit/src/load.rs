@@ -89,6 +89,7 @@ pub struct Summary {
     /// Start of the first and end of the last bad interval.
     pub outage: Option<(Duration, Duration)>,
     pub median: Duration,
+    pub p90: Duration,
     pub p99: Duration,
     pub p999: Duration,
     pub longest: Duration,
@@ -286,6 +287,7 @@ impl Calls {
             errors: self.count(Outcome::Unavailable) + self.count(Outcome::Other),
             outage: self.outage(),
             median: quantile(500),
+            p90: quantile(900),
             p99: quantile(990),
             p999: quantile(999),
             longest: quantile(1000),

@@ -1,9 +1,11 @@
 //! A client of the rate limit service, and short constructors for requests.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use axum::http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -13,7 +15,7 @@ use tollgate::grpc::proto::rate_limit_response::{Code, DescriptorStatus};
 use tollgate::grpc::proto::rate_limit_service_client::RateLimitServiceClient;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use tonic::Status;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
 /// A connection to a service.
@@ -23,6 +25,17 @@ pub struct Client(Channel);
 impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
         Self(channel(address).await)
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn connect_unix(socket: &Path) -> Self {
+        let socket = socket.to_owned();
+        let connector = tower::service_fn(move |_| {
+            let socket = socket.clone();
+            async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }
+        });
+        let endpoint = Endpoint::from_static("http://tollgate");
+        Self::over(endpoint.connect_with_connector(connector).await.unwrap())
     }
 
     /// Wraps an existing connection.

@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Output};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::policy::{Policies, daily};
 use super::process::Process;
 use super::redis::port;
 use super::web::Web;
@@ -86,6 +87,12 @@ impl Tollgate {
         becomes("the service is ready", TEST_TIMEOUT, is_ready, |status| *status == 200).await;
     }
 
+    /// Returns the number of gRPC connections that were closed for this reason.
+    pub async fn connections_cut(&self, kind: &str) -> u64 {
+        let name = format!("tollgate_grpc_connections_cut_total{{kind=\"{kind}\"}}");
+        Web::new(self.http).metric(&name).await
+    }
+
     /// Waits for a log message.
     pub fn wait_for_message(&mut self, message: &str) {
         let has_message = |line: &str| (fields(line)?.get("message")? == message).then_some(());
@@ -113,9 +120,38 @@ pub fn command_of<S: AsRef<OsStr>>(
     command
 }
 
+/// Serves on a Unix socket, and returns once the service is ready.
+pub fn serve_at(socket: &Path) -> Process {
+    let policies = Policies::of(&daily("user", 5));
+    let mut service = Process::start("tollgate", &mut command_at(socket, &policies));
+    service
+        .wait_for_line("its address", |line| line.contains("\"protocol\":\"admin\"").then_some(()));
+    service
+}
+
+pub fn command_at(socket: &Path, policies: &Policies) -> std::process::Command {
+    let endpoint = format!("unix:{}", socket.display());
+    let flags = ["--grpc-listen", &endpoint];
+    let mut serve = command(["serve"]);
+    serve.args(quiet(&flags)).args(flags).arg("--policy").arg(policies.path());
+    serve
+}
+
 /// Runs the binary to completion.
 pub fn output<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Output {
     command(arguments).output().unwrap()
+}
+
+/// Runs `tollgate migrate`, and returns its exit code and its two outputs.
+pub fn migrate(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = output([&["migrate"], arguments].concat());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// Returns a path as an argument.
+pub fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
 }
 
 /// Returns a gRPC address at which another process can be started later: no other process gets it
@@ -125,7 +161,8 @@ pub fn lasting_address() -> String {
 }
 
 /// Returns flags that restrict a service to this machine and to free ports, except those already in
-/// `given`.
+/// `given`. A test that waits for the end does not wait for the drain timeout, so a service that
+/// reaches it fails the test.
 pub fn quiet(given: &[&str]) -> Vec<&'static str> {
     let defaults = [
         ("--grpc-listen", "127.0.0.1:0"),
@@ -133,7 +170,7 @@ pub fn quiet(given: &[&str]) -> Vec<&'static str> {
         ("--admin-listen", "127.0.0.1:0"),
         ("--log-format", "json"),
         ("--drain-delay", "0s"),
-        ("--drain-timeout", "10s"),
+        ("--drain-timeout", "60s"),
     ];
     defaults
         .into_iter()

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
 
 /// A client with connections of its own.
 #[derive(Clone)]
@@ -108,4 +109,16 @@ impl Reply {
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
     }
+}
+
+/// Returns the JSON at a path of the admin API.
+pub async fn fetch(admin: &Web, path: &str) -> Value {
+    let reply = admin.get(path).await;
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, "application/json"),
+        "{path}: {}",
+        reply.body
+    );
+    serde_json::from_str(&reply.body).unwrap()
 }

@@ -38,16 +38,11 @@ const DURATION: Duration = Duration::from_secs(1);
 const SECONDS: &str = "TOLLGATE_ABUSE_SECONDS";
 /// Time after which all is as before the attack.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// Bound on the 99th percentile of the client's latencies during an attack, and factor of
-/// [`bound`]. Clients of the pod have 56 MiB: attackers that need more are closed, and come back.
-const MAX_P99: Duration = Duration::from_millis(50);
-const MAX_RATIO: u32 = 3;
+/// Number of times that a client may wait of what that of the control waits at the same time: the
+/// median of each of the times is below 3 on an idle machine, and above 30 without the bounds.
+const MAX_RATIO: u32 = 10;
 /// Percentage of calls that may fail, in addition to that of the calls to the control.
 const MAX_FAILED: f64 = 1.0;
-/// Maximum latency of `/livez`.
-const MAX_PROBE: Duration = Duration::from_millis(100);
-/// Maximum time in which a new client is connected and answered.
-const MAX_NEW_CLIENT: Duration = Duration::from_millis(800);
 /// Resident memory in bytes that the allocator may keep after an attack.
 const KEPT: usize = 64 << 20;
 /// Maximum size of the log, and of one line of it, in bytes.
@@ -142,7 +137,7 @@ pub(super) fn withstand(attack: &Attack) {
             return;
         }
     }
-    panic!("{}: {}", attack.name, late.join("; "));
+    panic!("{}: {}, {ATTEMPTS} times", attack.name, late.join("; "));
 }
 
 impl Service {
@@ -267,28 +262,26 @@ impl Measured {
         );
     }
 
-    /// Returns the times that exceed their bounds.
+    /// Returns the times and failures that exceed those of the control.
     fn late(&self) -> Vec<String> {
         let Self { attacked, control, .. } = self;
         let mut late = Vec::new();
         for (phase, when) in [(1, "during"), (2, "after")] {
-            let p99 = attacked.p99[phase];
-            let bound = bound(MAX_P99, attacked.p99[0].max(control.p99[phase]));
-            if p99 > bound {
-                late.push(format!("p99 {when} the attack is {p99:.1?}, at most {bound:.1?}"));
-            }
             let failed = attacked.failed[phase];
             if failed > MAX_FAILED + control.failed[phase] {
                 late.push(format!("{failed:.1} % of the calls {when} the attack failed"));
             }
         }
-        for (what, took, most, of_control) in [
-            ("/livez", attacked.livez, MAX_PROBE, control.livez),
-            ("a new client", attacked.new_client, MAX_NEW_CLIENT, control.new_client),
+        for (what, took, of_control) in [
+            ("the client during the attack", attacked.p90[1], control.p90[1]),
+            ("the client after the attack", attacked.p90[2], control.p90[2]),
+            ("/livez", attacked.livez, control.livez),
+            ("a new client", attacked.new_client, control.new_client),
         ] {
-            let bound = bound(most, of_control);
-            if took > bound {
-                late.push(format!("{what} was answered after {took:.1?}, at most {bound:.1?}"));
+            if took > of_control * MAX_RATIO {
+                late.push(format!(
+                    "{what} waited {took:.1?}, that of the control {of_control:.1?}"
+                ));
             }
         }
         late
@@ -306,9 +299,4 @@ impl std::fmt::Display for Measured {
              {mib:?} MiB, {connections:?} connections, {bytes} bytes of log"
         )
     }
-}
-
-/// Returns the bound on a time: `most`, or on a busy machine a multiple of the time of the control.
-fn bound(most: Duration, control: Duration) -> Duration {
-    most.max(control * MAX_RATIO)
 }

@@ -7,7 +7,7 @@
 //! after the attack, connections, memory and latencies are as before.
 //!
 //! Attacks without settings of their own share one service, one after the other. Each lasts a
-//! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --test load attacks` lasts longer. The tests
+//! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --all attacks::` lasts longer. The tests
 //! of `tests/abuse.rs` check one bound each, with a debug build.
 
 mod calls;

@@ -14,10 +14,11 @@ const RATE: u32 = 400;
 
 /// Measurements of the clients of one service.
 pub(super) struct Clients {
-    /// The 99th percentile of the well-behaved client's latencies, and the percentage of its calls
+    /// The 90th percentile of the well-behaved client's latencies, and the percentage of its calls
     /// that failed: before, during and after.
-    pub(super) p99: [Duration; 3],
+    pub(super) p90: [Duration; 3],
     pub(super) failed: [f64; 3],
+    /// Mean times until `/livez` was answered, and until a new client was.
     pub(super) livez: Duration,
     pub(super) new_client: Duration,
 }
@@ -65,7 +66,7 @@ impl Observer {
         let phases = [(Duration::ZERO, attacked), (attacked, ended), (recovered, Duration::MAX)];
         let summaries = phases.map(|(from, to)| calls.between(from, to).summary());
         Clients {
-            p99: summaries.each_ref().map(|summary| summary.p99),
+            p90: summaries.each_ref().map(|summary| summary.p90),
             failed: summaries.each_ref().map(Summary::percent_failed),
             livez: self.livez,
             new_client: self.new_client,
@@ -81,10 +82,10 @@ fn traffic() -> Traffic {
 
 impl std::fmt::Display for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { p99, failed, livez, new_client } = self;
+        let Self { p90, failed, livez, new_client } = self;
         write!(
             f,
-            "p99 {p99:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {new_client:.1?}"
+            "p90 {p90:.1?}, failed {failed:.1?} %, /livez {livez:.1?}, new client {new_client:.1?}"
         )
     }
 }

@@ -33,35 +33,34 @@ impl Probes {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let livez = longest(&is_over, || livez(http));
-                let connect = longest(&is_over, || new_client(grpc));
+                let livez = mean(&is_over, || livez(http));
+                let connect = mean(&is_over, || new_client(grpc));
                 tokio::join!(livez, connect)
             })
         });
         Self { ended, thread }
     }
 
-    /// Returns the longest time until `/livez` was answered, and until a new client was.
+    /// Returns the mean times until `/livez` was answered, and until a new client was.
     pub(super) fn finish(self) -> (Duration, Duration) {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Returns the longest time until a probe succeeded, with retries until it did.
-async fn longest<F: Future<Output = bool>>(
-    is_over: &AtomicBool,
-    probe: impl Fn() -> F,
-) -> Duration {
-    let mut longest = Duration::ZERO;
+/// Returns the mean time until a probe succeeded, with retries until it did.
+async fn mean<F: Future<Output = bool>>(is_over: &AtomicBool, probe: impl Fn() -> F) -> Duration {
+    let mut total = Duration::ZERO;
+    let mut count = 0;
     while !is_over.load(Ordering::Relaxed) {
         let begun = Instant::now();
         let succeeded = async { while !probe().await {} };
         let _ = tokio::time::timeout(TIMEOUT, succeeded).await;
-        longest = longest.max(begun.elapsed());
+        total += begun.elapsed();
+        count += 1;
         tokio::time::sleep(PAUSE).await;
     }
-    longest
+    total / count.max(1)
 }
 
 async fn livez(http: SocketAddr) -> bool {

@@ -2,132 +2,10 @@
 
 use std::time::Duration;
 
-use super::{
-    AT_ONCE, Answer, RATE, Service, TIMEOUT, all, policies, recovers_within, report, summary_of,
-    unaffected, values,
-};
-use crate::support::load::{Load, Outcome, Traffic};
+use crate::support::faults::{Answer, Service, policies, values};
 use crate::support::redis::Redis;
-use crate::support::redis::wire::Wire;
 use crate::support::tollgate::Tollgate;
 use crate::support::{TEST_TIMEOUT, becomes};
-
-/// Time after which the service knows that a server is silent: the first calls wait for it.
-const KNOWN_AFTER: Duration = Duration::from_millis(1_500);
-const _: () = assert!(KNOWN_AFTER.as_millis() > TIMEOUT.as_millis());
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_hanging_store_times_out_and_is_used_again_when_it_resumes() {
-    let redis = Redis::start().await;
-    let service = Service::start(&redis.url(), &[]).await;
-    for (what, pause_ms) in [("hung for 3 s", 3_000), ("hung for 6 s", 6_000)] {
-        let load = service.load(vec![all("user", &values(50)), all("lenient", &values(50))]).await;
-        load.go_on(500).await;
-        let hung = load.now();
-        redis.pause();
-        load.go_on(pause_ms).await;
-        let back = load.now();
-        redis.resume();
-        load.until_calm(0).await;
-        let calls = load.finish();
-        let open = summary_of(
-            &format!("{what}, while it hung"),
-            &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
-        );
-        assert!(open.median < AT_ONCE, "{open}");
-        unaffected(&format!("{what}, on_store_error: allow"), &calls.of(1));
-        recovers_within(what, &calls.of(0), back, Duration::from_millis(2_000));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_silent_network_times_out_and_is_used_again_when_it_heals() {
-    let redis = Redis::start().await;
-    let wire = Wire::to(redis.address).await;
-    let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
-    let load = service.load(vec![all("user", &values(50))]).await;
-    load.go_on(500).await;
-    let hung = load.now();
-    wire.silence();
-    load.go_on(3_000).await;
-    let back = load.now();
-    wire.heal();
-    load.until_calm(0).await;
-    let calls = load.finish();
-    let open = summary_of(
-        "a silent wire, while it was",
-        &calls.between(hung + KNOWN_AFTER, back - Duration::from_millis(50)),
-    );
-    assert!(open.median < AT_ONCE, "{open}");
-    recovers_within("a silent wire", &calls, back, Duration::from_millis(2_000));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() {
-    let redis = Redis::start().await;
-    let wire = Wire::to(redis.address).await;
-    let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
-    // Some calls wait so long that their batches never time out before the connection is given up.
-    let patient = Traffic {
-        rate: RATE / 4,
-        groups: vec![all("user", &values(50))],
-        timeout: Some(Duration::from_secs(15)),
-    };
-    let patient = Load::with_another(service.tollgate.grpc, patient);
-    let load = service.load(vec![all("user", &values(50))]).await;
-    load.go_on(500).await;
-    let silenced = load.now();
-    wire.silence_for_good();
-    load.go_on(2_000).await;
-    load.until_calm(0).await;
-    let calls = load.finish();
-    recovers_within(
-        "a connection that stays silent",
-        &calls,
-        silenced,
-        Duration::from_millis(7_000),
-    );
-    patient.finish();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn callers_with_a_deadline_are_answered_within_it() {
-    let redis = Redis::start().await;
-    let service = Service::start(&redis.url(), &[]).await;
-    let timeout = Some(Duration::from_millis(200));
-    // So few that each occasionally finds out for itself that the store hangs.
-    for rate in [20, RATE] {
-        let groups = vec![all("user", &values(50)), all("lenient", &values(50))];
-        let load = Load::start(service.tollgate.grpc, Traffic { rate, groups, timeout }).await;
-        load.go_on(300).await;
-        let hung = load.now();
-        redis.pause();
-        let back = load.go_on(3_000).await;
-        redis.resume();
-        load.go_on(1_200).await;
-        let calls = load.finish().between(hung, back);
-        let what = format!("callers that wait 200 ms, {rate} a second, while it hung");
-        let summary = summary_of(&what, &calls);
-        let unanswered = calls.count(Outcome::Other);
-        report(&what, format!("{unanswered} had no answer in time"));
-        assert!(summary.longest < Duration::from_millis(700), "{summary}");
-        assert!(unanswered * 3 <= summary.calls, "{unanswered} of {summary}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn callers_with_short_deadlines_do_not_affect_others() {
-    let redis = Redis::start().await;
-    let service = Service::start(&redis.url(), &[]).await;
-    let groups = vec![all("user", &values(50))];
-    let hasty =
-        Traffic { rate: 200, groups: groups.clone(), timeout: Some(Duration::from_micros(1)) };
-    let load = service.load(groups).await;
-    let hasty = Load::with_another(service.tollgate.grpc, hasty);
-    load.go_on(2_000).await;
-    unaffected("with callers that wait 1 us", &load.finish());
-    hasty.finish();
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn charges_of_callers_that_disconnected_early_are_counted() {
@@ -147,7 +25,7 @@ async fn charges_of_callers_that_disconnected_early_are_counted() {
     redis.pause();
     let gone = tokio::time::timeout(Duration::from_millis(50), service.decide("user", "a")).await;
     assert!(gone.is_err(), "{gone:?}");
-    becomes("it is counted", Duration::from_secs(5), unknown, |unknown| *unknown == 1).await;
+    becomes("it is counted", TEST_TIMEOUT, unknown, |unknown| *unknown == 1).await;
     redis.resume();
 }
 
@@ -156,17 +34,16 @@ async fn callers_that_wait_for_long_are_answered_when_the_connection_is_given_up
     let redis = Redis::start().await;
     let service = Service::begin_within("60s", &redis.url(), &[]).await.started().await;
     redis.pause();
-    let begun = std::time::Instant::now();
     let users = values(30);
     let failing = users.iter().map(|value| service.decide("user", value));
     let lenient = users.iter().map(|value| service.decide("lenient", value));
-    let (failed, allowed) = futures_util::future::join(
+    let answers = futures_util::future::join(
         futures_util::future::join_all(failing),
         futures_util::future::join_all(lenient),
-    )
-    .await;
-    report("callers that wait 60 s, answered after", format!("{:.1?}", begun.elapsed()));
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    );
+    // Before the timeout of the store.
+    let answers = tokio::time::timeout(2 * TEST_TIMEOUT, answers).await;
+    let (failed, allowed) = answers.expect("the connection is given up");
     assert!(failed.iter().all(|answer| *answer == Answer::Unavailable), "{failed:?}");
     assert!(allowed.iter().all(|answer| *answer == Answer::Ok), "{allowed:?}");
     redis.resume();

@@ -1,8 +1,10 @@
 //! Differential tests against other implementations, in both directions: the crate h2, over whole
-//! connections of its client, and Python's hpack, which `tests/run` installs.
+//! connections of its client, and, with the feature `python`, Python's hpack, which
+//! `tests/run --all` installs.
 #![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 mod h2;
+#[cfg(feature = "python")]
 mod python;
 
 use proptest::collection::vec;

@@ -1,7 +1,5 @@
 //! Calls of one store, for a comparison of several.
 
-use std::sync::Arc;
-
 use prost::Message as _;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::{HoldAction, HoldList, HoldRequest};
@@ -14,20 +12,21 @@ use tollgate::descriptor::{Descriptor, KeyBuffer, entries};
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
-use tollgate::limiter::{Decision, Limiter, Status, Undecided};
+use tollgate::limiter::{Decision, Status, Undecided};
 use tollgate::policy::Imposes;
-use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
-use tollgate::store::clock::{ManualClock, instant};
+use tollgate::store::clock::instant;
 use tollgate::store::loan::{LoanReturn, Returned};
 use tollgate::store::{Check, Lender as _};
 
 use super::TracedHoldCall;
-use super::sides::{SideAnswer, TEST_TIMEOUT, Touched, Tried};
+use super::sides::{SideAnswer, SideLimiter, TEST_TIMEOUT, Touched, Tried};
+
+const BOUNDS: RequestBounds = RequestBounds { descriptors: 256, entries: 32, all_entries: 2048 };
 
 /// Charges in advance, or takes such a charge back.
 pub(super) async fn lend(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    limiter: &SideLimiter,
     descriptor: &str,
     hits: Hits,
     mode: Charge,
@@ -55,7 +54,7 @@ pub(super) async fn lend(
 }
 
 pub(super) async fn return_loan(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    limiter: &SideLimiter,
     descriptor: &str,
     back: LoanReturn,
 ) -> Result<Returned, String> {
@@ -68,10 +67,7 @@ pub(super) async fn return_loan(
     returned.map_err(|error| error.to_string())
 }
 
-pub async fn tallies(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-) -> Vec<EntryTally> {
+pub async fn tallies(limiter: &SideLimiter, descriptor: &str) -> Vec<EntryTally> {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
     let counter =
@@ -82,10 +78,7 @@ pub async fn tallies(
     }
 }
 
-pub(super) async fn open_holds(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-) -> HoldList {
+pub(super) async fn open_holds(limiter: &SideLimiter, descriptor: &str) -> HoldList {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
     let counter =
@@ -103,11 +96,7 @@ pub(super) async fn open_holds(
 }
 
 /// Lists the open holds of a counter without reading it first, which would find its node.
-pub async fn open_holds_at(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    descriptor: &str,
-    at: Timestamp,
-) -> HoldList {
+pub async fn open_holds_at(limiter: &SideLimiter, descriptor: &str, at: Timestamp) -> HoldList {
     let snapshot = limiter.snapshot();
     let mut keys = KeyBuffer::default();
     let counter =
@@ -116,7 +105,7 @@ pub async fn open_holds_at(
 }
 
 pub(super) async fn amend(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    limiter: &SideLimiter,
     descriptor: &str,
     amendment: Amendment,
 ) -> Touched {
@@ -129,14 +118,9 @@ pub(super) async fn amend(
     amended.map_err(|error| error.to_string())
 }
 
-pub(super) async fn decide(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    message: &RateLimitRequest,
-) -> SideAnswer {
+pub(super) async fn decide(limiter: &SideLimiter, message: &RateLimitRequest) -> SideAnswer {
     let message = message.encode_to_vec();
-    let request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
-            .unwrap();
+    let request = request::read(&message, &BOUNDS).unwrap();
     let snapshot = limiter.snapshot();
     let decided = limiter.decide(&snapshot, &request, instant() + TEST_TIMEOUT).await;
     answer(limiter, decided).await
@@ -144,14 +128,12 @@ pub(super) async fn decide(
 
 /// Performs an operation on the holds of an ID.
 pub(super) async fn hold(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
+    limiter: &SideLimiter,
     message: &RateLimitRequest,
     call: &TracedHoldCall,
 ) -> SideAnswer {
     let message = message.encode_to_vec();
-    let mut request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
-            .unwrap();
+    let mut request = request::read(&message, &BOUNDS).unwrap();
     let TracedHoldCall { id, action, hits, ttl } = *call;
     for descriptor in &mut request.descriptors {
         let reserves = matches!(action, HoldAction::Reserve | HoldAction::ReserveOnce);
@@ -168,10 +150,7 @@ pub(super) async fn hold(
     answer(limiter, decided).await
 }
 
-async fn answer(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    decided: Result<Decision<'_>, Undecided>,
-) -> SideAnswer {
+async fn answer(limiter: &SideLimiter, decided: Result<Decision<'_>, Undecided>) -> SideAnswer {
     // Charges are taken back after a failure as well.
     limiter.store().settled().await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
@@ -183,14 +162,9 @@ async fn answer(
     Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times, effects))
 }
 
-pub(super) async fn peek(
-    limiter: &Limiter<AnyStore<Arc<ManualClock>>>,
-    message: &RateLimitRequest,
-) -> Tried {
+pub(super) async fn peek(limiter: &SideLimiter, message: &RateLimitRequest) -> Tried {
     let message = message.encode_to_vec();
-    let mut request =
-        request::read(&message, &RequestBounds { descriptors: 64, entries: 32, all_entries: 2048 })
-            .unwrap();
+    let mut request = request::read(&message, &BOUNDS).unwrap();
     for descriptor in &mut request.descriptors {
         let (Hits::Charge(hits) | Hits::Peek(hits) | Hits::Refund(hits)) = descriptor.hits;
         descriptor.hits = Hits::Peek(hits);

@@ -19,6 +19,8 @@ const MANY_CALLERS: u8 = 200;
 /// Most operations of a trace.
 const REQUESTS: usize = 300;
 pub const START: u64 = 1_780_000_000_000_000;
+/// The instant of a clock that stands still, long before.
+pub(super) const STANDS_STILL_AT: u64 = 1_700_000_000_000_000;
 /// Start times shortly before the last second that four bytes hold, shortly before the last instant
 /// of the short form of a gcra value, and after both.
 const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118_400_000_000];
@@ -26,17 +28,15 @@ const LATER: [u64; 3] = [4_294_967_266_000_000, 4_503_599_626_000_000, 7_258_118
 /// Generates requests, tries and amendments.
 pub fn decided() -> impl Strategy<Value = TraceCase> {
     (policies(), any::<bool>(), modes(), traces()).prop_map(|(rules, in_one_slot, modes, trace)| {
-        TraceCase { policies: vec![text_of(&rules, in_one_slot)], modes, begin: START, trace }
+        TraceCase { modes, ..TraceCase::new(vec![text_of(&rules, in_one_slot)], trace) }
     })
 }
 
 /// Generates the same at instants that need more bytes.
 pub fn decided_later() -> impl Strategy<Value = TraceCase> {
     (policies(), select(LATER.to_vec()), traces()).prop_map(|(rules, begin, trace)| TraceCase {
-        policies: vec![text_of(&rules, false)],
-        modes: Modes::default(),
         begin,
-        trace,
+        ..TraceCase::new(vec![text_of(&rules, false)], trace)
     })
 }
 
@@ -46,7 +46,7 @@ pub fn with_other_amounts() -> impl Strategy<Value = TraceCase> {
     (pairs, traces()).prop_map(|(pairs, trace)| {
         let (before, after): (Vec<RandomRule>, Vec<RandomRule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, false)).to_vec();
-        TraceCase { policies, modes: Modes::default(), begin: START, trace }
+        TraceCase::new(policies, trace)
     })
 }
 
@@ -79,12 +79,8 @@ pub fn lent() -> impl Strategy<Value = TraceCase> {
     ];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(rules(), 2);
-    (policies, traces).prop_map(|(rules, trace)| TraceCase {
-        policies: vec![text_of(&rules, false)],
-        modes: Modes::default(),
-        begin: START,
-        trace,
-    })
+    (policies, traces)
+        .prop_map(|(rules, trace)| TraceCase::new(vec![text_of(&rules, false)], trace))
 }
 
 /// Generates requests under limits that record, and lists of their tallies.
@@ -119,10 +115,8 @@ fn tallied_of(in_one_slot: bool, callers: u8) -> impl Strategy<Value = TraceCase
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let policies = prop::collection::vec(recording, 1..5);
     (policies, modes(), traces).prop_map(move |(rules, modes, trace)| TraceCase {
-        policies: vec![text_of(&rules, in_one_slot)],
         modes,
-        begin: START,
-        trace,
+        ..TraceCase::new(vec![text_of(&rules, in_one_slot)], trace)
     })
 }
 

@@ -7,9 +7,8 @@ use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitDescriptor;
-use tollgate::limiter::Modes;
 
-use super::cases::{START, at_once, steps};
+use super::cases::{at_once, steps};
 use super::rules::{RandomRule, text_of};
 use super::{TraceCase, TraceOperation, TraceStep, TracedHoldCall};
 use crate::rls::{descriptor, request};
@@ -23,19 +22,15 @@ pub fn in_one_slot() -> impl Strategy<Value = TraceCase> {
     (pairs, traces(steps())).prop_map(|(pairs, trace)| {
         let (before, after): (Vec<RandomRule>, Vec<RandomRule>) = pairs.into_iter().unzip();
         let policies = [&before, &after, &before].map(|rules| text_of(rules, true)).to_vec();
-        TraceCase { policies, modes: Modes::default(), begin: START, trace }
+        TraceCase::new(policies, trace)
     })
 }
 
 /// Generates rules of any slots.
 pub fn across_slots() -> impl Strategy<Value = TraceCase> {
     let rules = prop::collection::vec(changing_rules().prop_map(|(rule, _)| rule), 2..6);
-    (rules, traces(steps())).prop_map(|(rules, trace)| TraceCase {
-        policies: vec![text_of(&rules, false)],
-        modes: Modes::default(),
-        begin: START,
-        trace,
-    })
+    (rules, traces(steps()))
+        .prop_map(|(rules, trace)| TraceCase::new(vec![text_of(&rules, false)], trace))
 }
 
 /// Generates more holds with instants of their own than a counter has marks, which are then merged,
@@ -64,12 +59,7 @@ pub fn merging_marks() -> impl Strategy<Value = TraceCase> {
                 (wait, request_of(number, of, cost, is_reserve))
             })
             .collect();
-        TraceCase {
-            policies: [1500, 300, 3000].map(policy_of).to_vec(),
-            modes: Modes::default(),
-            begin: START,
-            trace,
-        }
+        TraceCase::new([1500, 300, 3000].map(policy_of).to_vec(), trace)
     })
 }
 
@@ -116,11 +106,8 @@ pub fn splitting_logs() -> impl Strategy<Value = TraceCase> {
     ];
     let traces = prop::collection::vec((steps, operations), REQUESTS / 2..REQUESTS);
     let rules = prop::collection::vec(rule, 1..3);
-    (rules, any::<bool>(), traces).prop_map(|(rules, in_one_slot, trace)| TraceCase {
-        policies: vec![text_of(&rules, in_one_slot)],
-        modes: Modes::default(),
-        begin: START,
-        trace,
+    (rules, any::<bool>(), traces).prop_map(|(rules, in_one_slot, trace)| {
+        TraceCase::new(vec![text_of(&rules, in_one_slot)], trace)
     })
 }
 

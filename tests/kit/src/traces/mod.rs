@@ -1,4 +1,5 @@
-//! Random traces of requests that several stores must judge alike.
+//! Traces of requests that several stores must judge alike: memory, simulated servers
+//! (`tests/world`) and real ones (`tests/redis/traces.rs`). A new case is a trace of `directed`.
 //!
 //! | module | contents |
 //! |---|---|
@@ -28,6 +29,7 @@ use tollgate::grpc::proto::RateLimitRequest;
 use tollgate::limiter::Modes;
 use tollgate::store::loan::LoanReturn;
 
+use self::cases::START;
 use self::sides::{Sides, a_try_is_what_follows};
 
 /// Maximum distance that clocks step back, in microseconds: memory keeps a counter for a minute
@@ -44,18 +46,29 @@ pub struct TraceCase {
 }
 
 impl TraceCase {
+    /// Creates a case that begins at the usual instant, in no mode.
+    #[must_use]
+    pub fn new(policies: Vec<String>, trace: Vec<TraceStep>) -> Self {
+        Self { policies, modes: Modes::default(), begin: START, trace }
+    }
+
     /// Sends requests at once one after another: servers in other processes may judge them in any
     /// order.
     #[must_use]
     pub fn in_turn(self) -> Self {
         let mut trace = Vec::new();
         for (step, operation) in self.trace {
-            if let TraceOperation::Together(messages) = operation {
-                let steps = std::iter::once(step).chain(std::iter::repeat(0));
-                trace.extend(steps.zip(messages.into_iter().map(TraceOperation::Decide)));
-            } else {
-                trace.push((step, operation));
-            }
+            let all: Vec<_> = match operation {
+                TraceOperation::Together(messages) => {
+                    messages.into_iter().map(TraceOperation::Decide).collect()
+                }
+                TraceOperation::Overlapping(messages) => {
+                    let alone = |message| TraceOperation::Overlapping(vec![message]);
+                    messages.into_iter().map(alone).collect()
+                }
+                other => vec![other],
+            };
+            trace.extend(std::iter::once(step).chain(std::iter::repeat(0)).zip(all));
         }
         Self { trace, ..self }
     }
@@ -99,6 +112,8 @@ pub enum TraceOperation {
     Try(RateLimitRequest),
     /// An amendment of a descriptor's counter.
     Amend(String, Amendment),
+    /// The same amendment of the counters of several descriptors at once.
+    AmendTogether(Vec<String>, Amendment),
     /// Hits charged to that counter in advance.
     Lend(String, u32, Charge),
     /// Take-back of hits of one such charge.
@@ -204,6 +219,9 @@ async fn perform(
         TraceOperation::Try(message) => a_try_is_what_follows(sides, now, message).await,
         TraceOperation::Amend(descriptor, amendment) => {
             sides.amend(now, descriptor, *amendment).await.map(drop)
+        }
+        TraceOperation::AmendTogether(descriptors, amendment) => {
+            sides.amend_together(now, descriptors, *amendment).await.map(drop)
         }
         TraceOperation::Lend(descriptor, hits, mode) => {
             let receipt = sides.lend(now, descriptor, *hits, *mode).await?;

@@ -85,6 +85,8 @@ struct CalmServers {
     broken: Vec<String>,
     /// Digest of all replies and items so far.
     trail: Sha1,
+    /// Replies of scripts, without errors.
+    replies: Vec<Resp>,
 }
 
 /// The network to such servers.
@@ -107,8 +109,14 @@ impl CalmNetwork {
             // Moments are microseconds since the epoch.
             fleet.step_clock(server, -i64::try_from(BASE_US).unwrap());
         }
-        let servers =
-            CalmServers { fleet, latest: 0, takes: 0, broken: Vec::new(), trail: Sha1::default() };
+        let servers = CalmServers {
+            fleet,
+            latest: 0,
+            takes: 0,
+            broken: Vec::new(),
+            trail: Sha1::default(),
+            replies: Vec::new(),
+        };
         Arc::new(Self {
             servers: Arc::new(Mutex::new(servers)),
             clock: Arc::clone(clock),
@@ -194,6 +202,11 @@ impl CalmNetwork {
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Passes the replies of scripts to a function.
+    pub(super) fn with_replies<T>(&self, function: impl FnOnce(&[Resp]) -> T) -> T {
+        function(&self.servers.lock().replies)
+    }
+
     /// Returns an error of a script itself, if there was one.
     pub(super) fn broken(&self) -> Option<String> {
         self.servers.lock().broken.first().cloned()
@@ -264,7 +277,7 @@ async fn serve(
         let mut replies = Vec::new();
         while let Some(words) = commands.next() {
             let mut servers = servers.lock();
-            let CalmServers { fleet, latest, takes, broken, trail } = &mut *servers;
+            let CalmServers { fleet, latest, takes, broken, trail, replies: all } = &mut *servers;
             *latest = clock.now().as_micros().max(*latest);
             // Several calls at one instant.
             fleet.step_clock(server, 0);
@@ -274,8 +287,11 @@ async fn serve(
             // With keys and arguments: others are checks of the server.
             if words[0].starts_with(b"EVAL") && words.len() > 5 {
                 trail.update(&bytes);
-                let error = if let Resp::Error(text) = &reply { Some(text) } else { None };
-                broken.extend(error.filter(|text| text.starts_with("ERR ")).cloned());
+                match reply {
+                    Resp::Error(text) if text.starts_with("ERR ") => broken.push(text),
+                    Resp::Error(_) => {}
+                    reply => all.push(reply),
+                }
                 clock.set(clock.now() + Micros::new(*takes));
             }
             replies.extend(bytes);

@@ -53,11 +53,15 @@ async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
 /// The result of amending a counter.
 pub type Touched = Result<Amended, String>;
 
+/// The limiter of a side.
+pub type SideLimiter = Limiter<AnyStore<Arc<ManualClock>>>;
+
 /// Memory, and the stores that must agree with it.
 pub struct Sides {
     clock: Arc<ManualClock>,
     in_force: Arc<InForce>,
-    limiters: Vec<(String, Limiter<AnyStore<Arc<ManualClock>>>)>,
+    modes: Modes,
+    limiters: Vec<(String, SideLimiter)>,
 }
 
 impl Sides {
@@ -83,9 +87,7 @@ impl Sides {
     ) -> Self {
         let metrics = Metrics::new();
         let in_force = InForce::new(Arc::clone(&metrics));
-        let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
-        let memory = AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(&clock))));
-        let mut stores = vec![("memory".to_owned(), memory)];
+        let mut stores = vec![("memory".to_owned(), in_memory(&clock))];
         for (name, options) in redis {
             let store = RedisStore::connect(options, time.clone(), Arc::clone(&metrics.store));
             stores.push((name, AnyStore::Redis(store)));
@@ -97,7 +99,7 @@ impl Sides {
                 tokio::time::timeout(TEST_TIMEOUT, all_connected(limiter.store())).await;
             connected.unwrap_or_else(|_| panic!("{name} cannot be reached"));
         }
-        Self { clock, in_force, limiters }
+        Self { clock, in_force, modes, limiters }
     }
 
     /// Installs a policy on all sides.
@@ -111,10 +113,18 @@ impl Sides {
     /// Decides a request on all sides at an instant. Returns the common answer, or an error with
     /// all of them.
     pub async fn decide(&self, at: u64, message: &RateLimitRequest) -> Result<SideAnswer, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let answers =
-            join_all(self.limiters.iter().map(|(_, limiter)| decide(limiter, message))).await;
+        let answers = self.each(at, |limiter| decide(limiter, message)).await;
         self.common(answers, format_args!("at {at}: {message:#?}"))
+    }
+
+    /// Calls all sides at an instant.
+    async fn each<'a, F: Future>(
+        &'a self,
+        at: u64,
+        call: impl Fn(&'a SideLimiter) -> F,
+    ) -> Vec<F::Output> {
+        self.set_clock(at);
+        join_all(self.limiters.iter().map(|(_, limiter)| call(limiter))).await
     }
 
     /// Decides requests on all sides that are made at once. Returns an error with all answers if
@@ -136,7 +146,7 @@ impl Sides {
     ) -> Vec<Vec<SideAnswer>> {
         let mut answers = Vec::new();
         for (_, limiter) in &self.limiters {
-            self.clock.set(Timestamp::from_micros(at));
+            self.set_clock(at);
             answers.push(join_all(messages.iter().map(|message| decide(limiter, message))).await);
         }
         answers
@@ -150,17 +160,14 @@ impl Sides {
         message: &RateLimitRequest,
         call: &TracedHoldCall,
     ) -> Result<SideAnswer, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let calls = self.limiters.iter().map(|(_, limiter)| hold(limiter, message, call));
-        let answers = join_all(calls).await;
+        let answers = self.each(at, |limiter| hold(limiter, message, call)).await;
         self.common(answers, format_args!("at {at}: {call:?} of {message:#?}"))
     }
 
     /// Tries a request on all sides without taking its hits. Returns the common answer, or an error
     /// with all of them.
     pub async fn peek(&self, at: u64, message: &RateLimitRequest) -> Result<Tried, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let tried = join_all(self.limiters.iter().map(|(_, limiter)| peek(limiter, message))).await;
+        let tried = self.each(at, |limiter| peek(limiter, message)).await;
         self.common(tried, format_args!("at {at}, tried: {message:#?}"))
     }
 
@@ -171,19 +178,31 @@ impl Sides {
         descriptor: &str,
         amendment: Amendment,
     ) -> Result<Touched, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let answers = join_all(
-            self.limiters.iter().map(|(_, limiter)| amend(limiter, descriptor, amendment)),
-        )
-        .await;
+        let answers = self.each(at, |limiter| amend(limiter, descriptor, amendment)).await;
         self.common(answers, format_args!("at {at}: {amendment:?} of {descriptor}"))
+    }
+
+    /// Amends several counters at once on all sides.
+    pub(super) async fn amend_together(
+        &self,
+        at: u64,
+        descriptors: &[String],
+        amendment: Amendment,
+    ) -> Result<Vec<Touched>, String> {
+        let all = |limiter| {
+            join_all(
+                descriptors.iter().map(move |descriptor| amend(limiter, descriptor, amendment)),
+            )
+        };
+        let answers = self.each(at, all).await;
+        self.common(answers, format_args!("at {at}: {amendment:?} of {descriptors:?}"))
     }
 
     /// Returns the tallies of a counter on all sides, except those without hits: a charge that is
     /// taken back leaves an entry in a Cluster.
     pub async fn tallies(&self, descriptor: &str) -> Result<Vec<EntryTally>, String> {
-        let mut answers =
-            join_all(self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor))).await;
+        let calls = self.limiters.iter().map(|(_, limiter)| tallies(limiter, descriptor));
+        let mut answers = join_all(calls).await;
         for tallies in &mut answers {
             tallies.retain(|tally| (tally.charged, tally.denied) != (0, 0));
         }
@@ -192,10 +211,7 @@ impl Sides {
 
     /// Returns the open holds of a counter on all sides; none if its limit keeps none.
     pub async fn open_holds(&self, at: u64, descriptor: &str) -> Result<HoldList, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let answers =
-            join_all(self.limiters.iter().map(|(_, limiter)| open_holds(limiter, descriptor)))
-                .await;
+        let answers = self.each(at, |limiter| open_holds(limiter, descriptor)).await;
         self.common(answers, format_args!("at {at}: open holds of {descriptor}"))
     }
 
@@ -218,7 +234,7 @@ impl Sides {
     }
 
     /// Returns the limiter of the last store.
-    pub fn last(&self) -> &Limiter<AnyStore<Arc<ManualClock>>> {
+    pub fn last(&self) -> &SideLimiter {
         &self.limiters[self.limiters.len() - 1].1
     }
 
@@ -231,25 +247,16 @@ impl Sides {
         hits: u32,
         mode: Charge,
     ) -> Result<Option<Receipt>, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let calls = self
-            .limiters
-            .iter()
-            .map(|(_, limiter)| lend(limiter, descriptor, Hits::Charge(hits), mode, None));
-        let answers = join_all(calls).await;
-        self.common(
-            answers,
-            format_args!("at {at}: {hits} hits of {descriptor} in advance, {mode:?}"),
-        )
+        let hits = Hits::Charge(hits);
+        let answers = self.each(at, |limiter| lend(limiter, descriptor, hits, mode, None)).await;
+        self.common(answers, format_args!("at {at}: {hits:?} of {descriptor} in advance, {mode:?}"))
     }
 
     /// Takes back a charge of [`Self::lend`].
     pub async fn take_back(&self, at: u64, descriptor: &str, receipt: Receipt) {
-        self.clock.set(Timestamp::from_micros(at));
-        let calls = self.limiters.iter().map(|(_, limiter)| {
-            lend(limiter, descriptor, Hits::Peek(0), Charge::Admitted, Some(receipt))
-        });
-        join_all(calls).await;
+        let taken_back =
+            |limiter| lend(limiter, descriptor, Hits::Peek(0), Charge::Admitted, Some(receipt));
+        self.each(at, taken_back).await;
     }
 
     /// Returns a loan on all sides. Returns the common result, or an error with all of them.
@@ -259,10 +266,7 @@ impl Sides {
         descriptor: &str,
         back: LoanReturn,
     ) -> Result<Returned, String> {
-        self.clock.set(Timestamp::from_micros(at));
-        let returning =
-            self.limiters.iter().map(|(_, limiter)| return_loan(limiter, descriptor, back));
-        let results = join_all(returning).await;
+        let results = self.each(at, |limiter| return_loan(limiter, descriptor, back)).await;
         self.common(results, format_args!("at {at}: {descriptor}"))?
     }
 
@@ -322,12 +326,19 @@ impl Sides {
         all.filter_map(remembered).collect()
     }
 
-    /// Deletes all keys.
-    pub async fn clear(&self) {
+    /// Deletes all counters.
+    pub async fn clear(&mut self) {
+        self.limiters[0].1 =
+            Limiter::new(Arc::clone(&self.in_force), in_memory(&self.clock), self.modes);
         for (_, limiter) in &self.limiters {
             limiter.store().clear().await.unwrap();
         }
     }
+}
+
+fn in_memory(clock: &Arc<ManualClock>) -> AnyStore<Arc<ManualClock>> {
+    let room = Bounds { max_bytes: usize::MAX, domain_max_bytes: usize::MAX };
+    AnyStore::Memory(Arc::new(MemoryStore::new(room, Arc::clone(clock))))
 }
 
 fn text<T: Debug>(answer: Result<T, String>) -> Result<String, String> {

@@ -6,16 +6,21 @@ use std::sync::Arc;
 use proptest::strategy::{BoxedStrategy, Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tollgate::algorithm::time::Timestamp;
+use tollgate::limiter::Modes;
 use tollgate::store::clock::ManualClock;
 use tollgate::store::redis::Time;
 
+use super::cases::STANDS_STILL_AT;
 use super::directed::DIRECTED;
 use super::disturbed::disturb;
 use super::lifetimes::Lifetimes;
 use super::network::CalmNetwork;
 use super::sides::Sides;
-use super::{LentHits, StepWatch, TraceCase, TraceOperation, cases, hold_cases, run_with};
+use super::{
+    LentHits, StepWatch, TraceCase, TraceOperation, Unwatched, cases, hold_cases, run_with,
+};
 use crate::world::server::fleet::Arrangement;
+use crate::world::server::resp::Resp;
 
 /// Number of random cases, in which nearly every line of the scripts runs.
 const RANDOM: u64 = 32;
@@ -37,14 +42,27 @@ enum JudgingClock {
 
 /// Kinds of cases.
 const KINDS: u64 = 8;
-/// An instant long before all traces.
-const STANDS_STILL_AT: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+/// The first byte of a reply to a request that is in no window that was sent.
+const BEYOND: u8 = 4;
+/// The URL of a single server.
+const SINGLE: &str = "redis://redis";
 
 /// A single server and a Cluster, in this order, whose stores are compared with memory.
 struct CalmServersWatch {
     networks: Vec<Arc<CalmNetwork>>,
     lifetimes: Lifetimes,
     has_given_time: bool,
+    /// Number of the single server's calls of scripts before a step that takes one at most.
+    calls: Option<usize>,
+}
+
+impl CalmServersWatch {
+    /// Returns the number of the single server's replies that judge a request: others ask for it
+    /// again, with the windows of a calendar at a counter's instant.
+    fn calls(&self) -> usize {
+        let judges = |reply: &&Resp| !matches!(reply, Resp::Bulk(bytes) if bytes[0] == BEYOND);
+        self.networks[0].with_replies(|replies| replies.iter().filter(judges).count())
+    }
 }
 
 impl StepWatch for CalmServersWatch {
@@ -60,11 +78,18 @@ impl StepWatch for CalmServersWatch {
         let slow = if let TraceOperation::Slow(_, time) = operation { *time } else { 0 };
         let time = if self.has_given_time { slow } else { 0 };
         self.networks.iter().for_each(|network| network.take(time));
+        let is_one = matches!(operation, TraceOperation::Decide(_) | TraceOperation::Hold(..));
+        self.calls = (is_one && self.has_given_time).then(|| self.calls());
         Ok(())
     }
 
     async fn after(&mut self, sides: &Sides, (_, now): (usize, u64)) -> Result<(), String> {
         self.lifetimes.check(sides, &self.networks, now)?;
+        if let Some(before) = self.calls
+            && self.calls() > before + 1
+        {
+            return Err(format!("at {now}: {} calls", self.calls() - before));
+        }
         match self.networks.iter().find_map(|network| network.broken()) {
             Some(error) => Err(format!("at {now}: {error}")),
             None => Ok(()),
@@ -112,19 +137,37 @@ pub fn run_seed(seed: u64) -> EndOfCase {
     run_case(&random_case(seed), by)
 }
 
+/// Returns the replies of the scripts of a single server to some cases, one after another.
+#[must_use]
+pub fn replies(cases: &[TraceCase]) -> Vec<Resp> {
+    in_paused_time(async {
+        let clock = Arc::<ManualClock>::default();
+        let network = CalmNetwork::new(Arrangement::Single, &clock, &clock);
+        let store = (SINGLE.to_owned(), network.options(SINGLE));
+        let time = Time::Given(Arc::clone(&clock));
+        let sides = Sides::with(clock, vec![store], time, Modes::default()).await;
+        for case in cases {
+            run_with(&sides, case, &mut Unwatched).await.unwrap();
+        }
+        network.with_replies(<[_]>::to_vec)
+    })
+}
+
+/// Runs a future in one thread, whose timers end at once when nothing else happens.
+fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
+}
+
 /// Runs a case.
 fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
-    // Timers end at once when nothing else happens.
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    in_paused_time(async {
         let clock = Arc::<ManualClock>::default();
         let still = Arc::<ManualClock>::default();
-        still.set(STANDS_STILL_AT);
+        still.set(Timestamp::from_micros(STANDS_STILL_AT));
         let process_clock = if by == JudgingClock::OfServersAlone { &still } else { &clock };
         let has_given_time = by == JudgingClock::Given;
-        let servers =
-            [(Arrangement::Single, "redis://redis"), (Arrangement::Cluster, "redis-cluster://s0")];
+        let servers = [(Arrangement::Single, SINGLE), (Arrangement::Cluster, "redis-cluster://s0")];
         let network = |(arrangement, _)| CalmNetwork::new(arrangement, &clock, process_clock);
         let networks: Vec<_> = servers.map(network).into();
         let stores = networks.iter().zip(servers);
@@ -134,7 +177,7 @@ fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
         let case = if has_given_time { case } else { &forwards };
         let sides = Sides::with(clock, stores.collect(), time, case.modes).await;
         let lifetimes = Lifetimes::new(networks.len(), has_given_time);
-        let mut watch = CalmServersWatch { networks, lifetimes, has_given_time };
+        let mut watch = CalmServersWatch { networks, lifetimes, has_given_time, calls: None };
         let difference = run_with(&sides, case, &mut watch).await.err();
         let trail = watch.networks.iter().map(|network| network.trail()).collect();
         EndOfCase { difference, trail }
@@ -143,7 +186,8 @@ fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
 
 /// Returns the random case of a seed: kinds of cases take turns, and the last one, which takes
 /// longest, with another.
-fn random_case(seed: u64) -> TraceCase {
+#[must_use]
+pub fn random_case(seed: u64) -> TraceCase {
     let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
         || cases::decided().boxed(),
         || hold_cases::in_one_slot().boxed(),

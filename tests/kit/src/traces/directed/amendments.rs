@@ -1,11 +1,11 @@
 //! Traces of grants, resets, and data beside a state.
 
-use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::time::Micros;
 
 use super::{
-    SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, in_slots, look, policy,
+    SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, in_slots, lend, look,
+    policy,
 };
 use crate::rls::{descriptor, request};
 use crate::traces::TraceCase;
@@ -31,9 +31,13 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_grant_of_no_hits_leaves_one_that_ends_now(),
         a_tally_of_the_first_instant_of_all_is_of_that_instant(),
         a_check_of_holds_leaves_the_time_to_live_of_the_next_counter(),
+        a_charge_that_is_taken_back_leaves_an_expired_grant_for_a_clock_that_steps_back(),
     ];
+    let resets_with_holds =
+        ["", "algorithm: sliding_window, ", "algorithm: sliding_log, ", "algorithm: gcra, "]
+            .map(a_commit_that_only_ends_a_hold_drops_an_expired_reset);
     let returns = ["k0", "k1", "k2"].map(a_return_of_a_loan_fails_if_its_counter_is_not_written);
-    resets.into_iter().chain(grants).chain(returns).collect()
+    resets.into_iter().chain(grants).chain(resets_with_holds).chain(returns).collect()
 }
 
 /// Refunds empty the counter. Its reset is earlier, and then the clock steps back.
@@ -47,6 +51,34 @@ fn a_reset_keeps_an_instant_ahead_of_the_clock_though_no_hits_are_left(limit: &s
         trace.extend([(step, decide([hits("k0", 1)])), (0, look("k0"))]);
     }
     in_one_slot(&[limit], trace)
+}
+
+/// By its instant, the reset also voids the reserves, until it has expired.
+fn a_commit_that_only_ends_a_hold_drops_an_expired_reset(algorithm: &str) -> TraceCase {
+    let limit = format!("{algorithm}requests_per_unit: 20, unit: minute, hold: {{ ttl: 5m }}");
+    let mut trace =
+        vec![(0, decide([hits("k0", 3)])), (50 * SECOND, amend("k0", Amendment::Reset))];
+    trace.extend(["r", "s"].map(|id| (0, decide([hold("reserve", "k0", id, 5)]))));
+    trace.extend([
+        (20 * SECOND, decide([hold("commit", "k0", "r", 5)])),
+        (0, decide([hold("commit", "k0", "s", 0)])),
+        (0, look("k0")),
+    ]);
+    in_one_slot(&[&limit], trace)
+}
+
+/// In a Cluster, the first counter is charged until the slot of the second denies.
+fn a_charge_that_is_taken_back_leaves_an_expired_grant_for_a_clock_that_steps_back() -> TraceCase {
+    let trace = vec![
+        (0, decide([hits("k0", 1)])),
+        (10, grant(5, 1)),
+        (10, decide([hits("k1", 1)])),
+        (SECOND, decide([hits("k0", 1), hits("k1", 1)])),
+        (-SECOND - 15, look("k0")),
+    ];
+    let limits =
+        [3, 1].map(|amount| format!("requests_per_unit: {amount}, unit: year, charge: admitted"));
+    in_slots(&[&limits[0], &limits[1]], trace)
 }
 
 /// A look at the instant at which a grant expires, and at the one before.
@@ -115,7 +147,7 @@ fn a_reset_forgets_the_instant_of_a_log_whose_hits_are_over() -> TraceCase {
     ];
     let with_holds = format!("{limit}, hold: {{ ttl: 1m }}");
     let policies = [with_holds.as_str(), limit].map(|limit| policy(&[limit], true)).into();
-    TraceCase { policies, ..in_one_slot(&[], trace) }
+    TraceCase::new(policies, trace)
 }
 
 /// The grant ends within a millisecond, and the instant of the charge is later in its own one: from
@@ -178,7 +210,7 @@ fn a_caller_without_a_tally_takes_hits_back_from_the_others() -> TraceCase {
 /// In step 6, a server refuses writes of some keys: of one of three counters, but not of the loan.
 fn a_return_of_a_loan_fails_if_its_counter_is_not_written(key: &str) -> TraceCase {
     let limit = "requests_per_unit: 9, unit: hour";
-    let mut trace = vec![(0, TraceOperation::Lend(format!("{key}=a"), 3, Charge::Admitted))];
+    let mut trace = vec![(0, lend(key, 3))];
     trace.resize(6, (0, look(key)));
     trace.push((0, TraceOperation::Return(0, 2, Micros::from_secs(60))));
     in_one_slot(&[limit, limit, limit], trace)

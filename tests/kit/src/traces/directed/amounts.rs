@@ -1,11 +1,14 @@
 //! Traces of marks, ledgers, and amounts of their greatest length.
 
+use std::iter::zip;
+
 use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 
 use super::{
-    MS, SECOND, TraceOperation, WINDOWS, amend, decide, hits, hold, in_one_slot, look, policy,
+    MS, SECOND, TraceOperation, WINDOWS, amend, changing, decide, hits, hold, in_one_slot, look,
+    policy,
 };
 use crate::traces::{TraceCase, TraceStep};
 
@@ -38,15 +41,6 @@ pub(super) fn cases() -> Vec<TraceCase> {
     ]
 }
 
-/// Returns a trace under a limit of `k0`, and as many steps under another one.
-fn changing(limits: [&str; 2], mut first: Vec<TraceStep>, mut then: Vec<TraceStep>) -> TraceCase {
-    let steps = first.len().max(then.len());
-    first.resize(steps, (0, look("k0")));
-    then.resize(steps, (0, look("k0")));
-    let policies = limits.map(|limit| policy(&[limit], true)).to_vec();
-    TraceCase { policies, ..in_one_slot(&[], [first, then].concat()) }
-}
-
 /// Their product exceeds what a double represents.
 fn hits_of_a_long_backlog_are_whole() -> TraceCase {
     let limit = "algorithm: gcra, requests_per_unit: 999983, unit: 3650d";
@@ -67,7 +61,7 @@ fn a_long_backlog_keeps_its_hits_at_a_lower_rate() -> TraceCase {
         "algorithm: gcra, requests_per_unit: 2, unit: 3650d, max_debt: 50, charge: always",
     ];
     let then = vec![(1, decide([hits("k0", 1)])), (0, look("k0"))];
-    changing(limits, vec![(0, decide([hits("k0", 57)]))], then)
+    changing(zip(limits, [vec![(0, decide([hits("k0", 57)]))], then]))
 }
 
 /// The cost at the lower rate exceeds the longest backlog, of which the time since is subtracted.
@@ -82,7 +76,7 @@ fn a_loan_that_costs_too_much_at_a_lower_rate_is_taken_back_in_part() -> TraceCa
         (0, TraceOperation::TakeBack(0, u64::MAX)),
         (0, look("k0")),
     ];
-    changing(limits, first, then)
+    changing(zip(limits, [first, then]))
 }
 
 /// A commit of the cost that was reserved leaves the backlog at the rate of before.
@@ -93,7 +87,7 @@ fn a_rate_changes_at_the_first_instant_that_is_too_long_for_the_short_form() -> 
     let limits = [8, 10].map(limit);
     let first = vec![(0, decide([hold("reserve", "k0", "r", 2)]))];
     let then = vec![(0, decide([hold("commit", "k0", "r", 2)])), (0, look("k0"))];
-    TraceCase { begin: 1 << 52, ..changing([&limits[0], &limits[1]], first, then) }
+    TraceCase { begin: 1 << 52, ..changing(zip(limits, [first, then])) }
 }
 
 /// A commit of the cost that was reserved leaves it at the rate of before: 2^30 us of one hit.
@@ -105,13 +99,13 @@ fn a_backlog_one_too_long_for_the_short_form_is_in_the_other() -> TraceCase {
     let first = vec![(0, decide([hold("reserve", "k0", "r", 1)]))];
     let drained = 3_600 * SECOND - (1 << 30);
     let then = vec![(drained, decide([hold("commit", "k0", "r", 1)])), (0, look("k0"))];
-    changing([&limits[0], &limits[1]], first, then)
+    changing(zip(limits, [first, then]))
 }
 
 fn a_burst_fits_a_backlog_of_another_rate_that_has_drained() -> TraceCase {
     let limits = [9, 8].map(|n| format!("algorithm: gcra, requests_per_unit: {n}, unit: second"));
     let then = vec![(SECOND, decide([hits("k0", 8)])), (0, look("k0"))];
-    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 1)]))], then)
+    changing(zip(limits, [vec![(0, decide([hits("k0", 1)]))], then]))
 }
 
 /// A cost below its hold is taken back at the rate of before.
@@ -122,7 +116,7 @@ fn a_backlog_that_is_too_long_at_a_lower_rate_stays_as_it_is() -> TraceCase {
     let limits = [1_000, 1].map(limit);
     let then = vec![(SECOND, decide([hold("commit", "k0", "r", 50)])), (0, look("k0"))];
     let first = vec![(0, decide([hold("reserve", "k0", "r", 100)]))];
-    changing([&limits[0], &limits[1]], first, then)
+    changing(zip(limits, [first, then]))
 }
 
 /// The second refund of an instant finds one mark, which is sealed.
@@ -167,7 +161,7 @@ fn the_first_mark_stays_sealed() -> TraceCase {
     ];
     then.extend(reserves(0..130, MS));
     then.extend([(0, decide([hold("commit", "k0", "r", 0)])), (0, look("k0"))]);
-    changing([rate, &with_hold], vec![(0, decide([hits("k0", 9)]))], then)
+    changing(zip([rate, &with_hold], [vec![(0, decide([hits("k0", 9)]))], then]))
 }
 
 /// The cost is in the newest entry of the window that is full.
@@ -194,14 +188,14 @@ fn with_debt(burst: u32, debt: u32) -> String {
 fn a_backlog_beyond_the_deepest_stays_as_it_is() -> TraceCase {
     let limits = [5, 0].map(|debt| with_debt(2, debt));
     let then = vec![(0, decide([hits("k0", 1)])), (0, look("k0"))];
-    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 3)]))], then)
+    changing(zip(limits, [vec![(0, decide([hits("k0", 3)]))], then]))
 }
 
 /// Of 1,666,666 2/3 us for five hits, 333,333 2/3 are left. One hit takes 333,333 1/3.
 fn a_backlog_beyond_the_deepest_by_a_part_of_a_microsecond_stays_as_it_is() -> TraceCase {
     let limits = [4, 0].map(|debt| with_debt(1, debt));
     let then = vec![(1_333_333, decide([hits("k0", 1)])), (0, look("k0"))];
-    changing([&limits[0], &limits[1]], vec![(0, decide([hits("k0", 5)]))], then)
+    changing(zip(limits, [vec![(0, decide([hits("k0", 5)]))], then]))
 }
 
 /// Its bits after those of the limit are the same as of a backlog at the limit below.
@@ -209,7 +203,7 @@ fn a_value_without_a_backlog_is_of_its_own_rate() -> TraceCase {
     let limits = [9, 8].map(|n| format!("algorithm: gcra, requests_per_unit: {n}, unit: second"));
     let first = vec![(0, decide([hits("k0", 1)])), (0, amend("k0", Amendment::Refund(1)))];
     let then = vec![(0, look("k0")), (0, decide([hits("k0", 1)]))];
-    changing([&limits[0], &limits[1]], first, then)
+    changing(zip(limits, [first, then]))
 }
 
 /// The request is denied, so that only its denied hits are charged.
@@ -224,7 +218,7 @@ fn a_limit_of_another_rate_is_charged_for_its_own_denial() -> TraceCase {
         (1, decide([hits("k0", 1), hits("k1", 1)])),
         (0, look("k0")),
     ];
-    TraceCase { policies: [9, 8].map(both).into(), ..in_one_slot(&[], trace) }
+    TraceCase::new([9, 8].map(both).into(), trace)
 }
 
 /// 129 marks of equal distances, of which four are the longest of a group. A group leaves less of
@@ -311,7 +305,7 @@ fn a_charge_at_another_rate_has_the_mark_of_that_rate(amount: u32) -> TraceCase 
         (1, decide([hold("commit", "k0", "r", 1)])),
         (0, look("k0")),
     ];
-    changing([&limits[0], &limits[1]], first, then)
+    changing(zip(limits, [first, then]))
 }
 
 /// Nothing was charged at the lower rate before the take-back.
@@ -322,5 +316,5 @@ fn the_least_backlog_since_a_charge_is_that_of_another_rate() -> TraceCase {
     });
     let first = vec![(0, decide([hold("reserve", "k0", "r", 4)]))];
     let then = vec![(1, decide([hold("commit", "k0", "r", 0)])), (0, look("k0"))];
-    changing([&limits[0], &limits[1]], first, then)
+    changing(zip(limits, [first, then]))
 }

@@ -1,16 +1,16 @@
 //! Traces of calendars, whose windows a script receives for the instants that the store expects.
 
-use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 
-use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, look};
+use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, lend, look};
 use crate::rls::{descriptor, request};
 use crate::traces::{TraceCase, TracedHoldCall};
 
 /// More than the two windows of a day that are sent beside the one of an instant.
-const FAR: i64 = 3 * 86_400 * SECOND;
+const FAR: i64 = 3 * DAY;
+const DAY: i64 = 86_400 * SECOND;
 
 pub(super) fn cases() -> Vec<TraceCase> {
     let limits = ["", ", record: [who]", ", hold: { ttl: 1m, on_settle: release }"]
@@ -20,7 +20,13 @@ pub(super) fn cases() -> Vec<TraceCase> {
     let several =
         ["", ", hold: { ttl: 1m }"].map(limits_of_several_slots_count_in_windows_of_the_server);
     let reset = a_reset_of_a_counter_that_cannot_be_read_asks_for_the_window_of_the_clock();
-    behind.chain(ahead).chain(several).chain([reset]).collect()
+    let others = [
+        reset,
+        clocks_of_servers_are_years_behind(),
+        a_clock_many_windows_behind_leaves_counters_in_theirs(),
+        amendments_at_once_are_in_the_windows_of_their_counters(),
+    ];
+    behind.chain(ahead).chain(several).chain(others).collect()
 }
 
 /// The counters are in no window that a request sends.
@@ -56,6 +62,48 @@ fn a_reset_of_a_counter_that_cannot_be_read_asks_for_the_window_of_the_clock() -
     in_one_slot(&["requests_per_unit: 90, unit: day, calendar: true"], trace)
 }
 
+/// With the clocks of the servers, the process expects a later instant.
+fn clocks_of_servers_are_years_behind() -> TraceCase {
+    let limits = ["admitted", "always"].map(|charge| {
+        let window = "requests_per_unit: 5, unit: year, calendar: true, time_zone: Asia/Tokyo";
+        format!("{window}, charge: {charge}")
+    });
+    let charge = |key| (1, decide([hits(key, 1)]));
+    let trace = [["k0"; 7], ["k1"; 7]].concat().into_iter().map(charge).collect();
+    TraceCase { begin: 1_600_000_000_000_000, ..in_one_slot(&[&limits[0], &limits[1]], trace) }
+}
+
+/// Each counter is judged at the instant of its last write, and reports times relative to that. The
+/// latest instant comes first: then memory keeps the counters of the others.
+fn a_clock_many_windows_behind_leaves_counters_in_theirs() -> TraceCase {
+    let limits = [
+        "requests_per_unit: 3, unit: day, calendar: true, time_zone: Europe/Berlin, charge: admitted",
+        "requests_per_unit: 4, unit: week, calendar: true, charge: always",
+        "requests_per_unit: 9, unit: month, calendar: true, time_zone: America/St_Johns, charge: admitted",
+    ];
+    let mut trace = vec![(430 * DAY, decide([hits("k1", 1), hits("k2", 1)]))];
+    trace.extend([-30, 0, 0].map(|days| (days * DAY, decide([hits("k0", 1)]))));
+    let all = || decide(["k0", "k2", "k1"].map(|key| hits(key, 1)));
+    trace.extend([-400, 371, 27, 1, 1].map(|days| (days * DAY, all())));
+    trace.push((DAY, decide([hits("k0", 1)])));
+    in_slots(&limits, trace)
+}
+
+/// A counter that is far ahead is amended by another call, and the others are not amended again.
+fn amendments_at_once_are_in_the_windows_of_their_counters() -> TraceCase {
+    let keys: Vec<_> = (0..12).map(|number| format!("k{number}")).collect();
+    let charge = |ahead: bool| {
+        let some = keys.iter().skip(usize::from(!ahead)).step_by(2);
+        let charges = some.map(|key| (0, decide([hits(key, 5)])));
+        std::iter::once((if ahead { 430 } else { -430 } * DAY, look("k0"))).chain(charges)
+    };
+    let descriptors: Vec<_> = keys.iter().map(|key| format!("{key}=a")).collect();
+    let amended = [Amendment::Refund(1), Amendment::Reset, Amendment::Refund(1)]
+        .map(|amendment| (0, TraceOperation::AmendTogether(descriptors.clone(), amendment)));
+    let trace = charge(true).chain(charge(false)).chain(amended).collect();
+    in_slots(&["requests_per_unit: 9, unit: day, calendar: true"; 12], trace)
+}
+
 /// Returns operations of each kind on `k0` and `k1`.
 fn operations() -> Vec<TraceOperation> {
     let who = || descriptor(&[("who", "ann")]);
@@ -76,7 +124,7 @@ fn operations() -> Vec<TraceOperation> {
         call(HoldAction::ReserveOnce, 5),
         call(HoldAction::Look, 0),
         call(HoldAction::Cancel, 0),
-        TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted),
+        lend("k0", 3),
         TraceOperation::TakeBack(0, 2),
         amend("k0", Amendment::Refund(1)),
         amend("k0", grant),

@@ -6,7 +6,10 @@ use tollgate::algorithm::hold::HoldAction;
 use tollgate::algorithm::time::Micros;
 use tollgate::grpc::proto::RateLimitRequest;
 
-use super::{SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, look};
+use super::{
+    SECOND, TraceOperation, amend, decide, hits, hold, in_one_slot, in_slots, lend, look,
+    open_holds,
+};
 use crate::rls::{descriptor, request};
 use crate::traces::{TraceCase, TracedHoldCall};
 
@@ -53,10 +56,6 @@ fn with_holds(rate: &str) -> String {
     format!("{rate}, hold: {{ ttl: 1m }}")
 }
 
-fn open_holds() -> TraceOperation {
-    TraceOperation::OpenHolds("k0=a".to_owned())
-}
-
 fn a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice(rate: &str) -> TraceCase {
     let trace = [["r", "s"], ["t", "u"]].into_iter().flat_map(|ids| {
         let reserve = |id, hits| hold("reserve", "k0", id, hits);
@@ -78,7 +77,7 @@ fn a_hold_of_one_hit_is_reserved_once_and_extended(rate: &str) -> TraceCase {
         (1, call(HoldAction::ReserveOnce, 1)),
         (0, look("k0")),
         (SECOND / 2, call(HoldAction::Extend, 1)),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (SECOND / 2 + 1, look("k0")),
     ];
     in_one_slot(&[&with_holds(rate)], trace)
@@ -96,7 +95,7 @@ fn a_reserve_that_another_slot_denies_leaves_another_by_its_id(rate: &str) -> Tr
     let other = request(vec![hold("reserve", "k0", "r", 2)]);
     let trace = vec![
         (0, with_a_denied_reserve("r", other)),
-        (1, open_holds()),
+        (1, open_holds("k0")),
         (0, look("k0")),
         (0, decide([hold("commit", "k0", "r", 1)])),
         (0, look("k0")),
@@ -110,7 +109,7 @@ fn a_reserve_that_another_slot_denies_does_not_renew_a_hold(rate: &str) -> Trace
     let trace = vec![
         (0, decide([hold("reserve", "k0", "r", 2)])),
         (10 * SECOND, with_a_denied_reserve("r", other)),
-        (1, open_holds()),
+        (1, open_holds("k0")),
         (0, look("k0")),
     ];
     in_slots(&[&limit, &limit], trace)
@@ -121,7 +120,7 @@ fn a_record_has_four_receipts_at_most(rate: &str) -> TraceCase {
     let mut trace = Vec::new();
     for operation in ["reserve", "commit"] {
         let of_each = (0..5).map(|_| (1, decide([hold(operation, "k0", "r", 1)])));
-        trace.extend(of_each.chain([(0, open_holds())]));
+        trace.extend(of_each.chain([(0, open_holds("k0"))]));
     }
     in_one_slot(&[&with_holds(rate)], trace)
 }
@@ -141,7 +140,7 @@ fn a_refund_ends_a_whole_permit() -> TraceCase {
         (0, decide([hold("reserve", "k0", "r", 1)])),
         (1, decide([hold("reserve", "k0", "s", 1)])),
         (1, amend("k0", Amendment::Refund(1))),
-        (0, open_holds()),
+        (0, open_holds("k0")),
     ];
     in_one_slot(&[&with_holds(PERMITS)], trace)
 }
@@ -248,10 +247,10 @@ fn a_reserve_that_another_slot_denies_leaves_the_record_of_an_end(rate: &str) ->
 fn a_part_of_a_charge_is_taken_back_from_its_permit() -> TraceCase {
     let trace = vec![
         (0, decide([hold("reserve", "k0", "r", 2)])),
-        (1, TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted)),
+        (1, lend("k0", 3)),
         (1, decide([hold("reserve", "k0", "s", 1)])),
         (1, TraceOperation::TakeBack(0, 1)),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, decide([hold("commit", "k0", "s", 1)])),
         (0, look("k0")),
     ];
@@ -276,7 +275,7 @@ fn a_reserve_that_another_slot_denies_leaves_a_counter_without_records() -> Trac
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (1, decide([hold("reserve", "k0", "r", 3), hold("reserve", "k1", "r", 10)])),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, look("k0")),
     ];
     let limit = with_holds(FIXED);
@@ -318,7 +317,7 @@ fn a_record_until_a_multiple_of_30_s_renews_the_keys() -> TraceCase {
     let trace = vec![
         (0, decide([hold("reserve", "k0", "r", 1)])),
         (2, decide([hold("reserve", "k0", "s", 1)])),
-        (0, open_holds()),
+        (0, open_holds("k0")),
     ];
     let begin = 1_800_000_029_999_998;
     let limit = with_holds("requests_per_unit: 9, unit: second");
@@ -330,7 +329,7 @@ fn a_charge_without_a_record_leaves_the_latest_expiry() -> TraceCase {
     let trace = vec![
         (0, decide([hits("k0", 1)])),
         (1, decide([hits("k0", 1), hits("k1", 10)])),
-        (1, TraceOperation::Lend("k0=a".to_owned(), 3, Charge::Admitted)),
+        (1, lend("k0", 3)),
         (1, decide([hits("k0", 1)])),
         (1, TraceOperation::TakeBack(0, 1)),
         (0, look("k0")),

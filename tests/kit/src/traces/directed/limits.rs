@@ -1,9 +1,8 @@
 //! Traces of windows, logs and rates.
 
-use tollgate::algorithm::Charge;
 use tollgate::algorithm::amend::Amendment;
 
-use super::{SECOND, WINDOWS, amend, decide, hits, hold, in_one_slot, look};
+use super::{SECOND, WINDOWS, amend, decide, hits, hold, in_one_slot, lend, look};
 use crate::traces::{TraceCase, TraceOperation};
 
 pub(super) fn cases() -> Vec<TraceCase> {
@@ -72,7 +71,7 @@ fn a_take_back_drops_the_entry_before_if_it_is_over(age: i64) -> TraceCase {
     let limit = "algorithm: sliding_log, requests_per_unit: 9, unit: second";
     let trace = vec![
         (0, decide([hits("k0", 1)])),
-        (10, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
+        (10, lend("k0", 2)),
         (age - 10, TraceOperation::TakeBack(0, 1)),
         (0, look("k0")),
     ];
@@ -110,11 +109,7 @@ fn a_window_that_began_at_the_last_write_keeps_its_hits() -> TraceCase {
 
 /// The same instant.
 fn a_charge_that_begins_a_window_is_taken_back() -> TraceCase {
-    let trace = vec![
-        (0, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
-        (1, TraceOperation::TakeBack(0, 1)),
-        (0, look("k0")),
-    ];
+    let trace = vec![(0, lend("k0", 2)), (1, TraceOperation::TakeBack(0, 1)), (0, look("k0"))];
     in_one_slot(&["requests_per_unit: 9, unit: second"], trace)
 }
 
@@ -134,7 +129,7 @@ fn a_take_back_spares_later_hits_though_its_own_were_refunded() -> TraceCase {
     let limit = "algorithm: sliding_log, requests_per_unit: 20, unit: hour";
     let trace = vec![
         (0, decide([hits("k0", 3)])),
-        (1, TraceOperation::Lend("k0=a".to_owned(), 2, Charge::Admitted)),
+        (1, lend("k0", 2)),
         (1, amend("k0", Amendment::Refund(1))),
         (1, decide([hits("k0", 2)])),
         (1, TraceOperation::TakeBack(0, 2)),
@@ -148,7 +143,7 @@ fn a_take_back_keeps_entries_before_it(algorithm: &str) -> TraceCase {
     let limit = format!("{algorithm}, requests_per_unit: 20, unit: hour");
     let charge = || (120 * SECOND, decide([hits("k0", 1)]));
     let mut trace = vec![charge(), charge()];
-    trace.push((120 * SECOND, TraceOperation::Lend("k0=a".to_owned(), 1, Charge::Admitted)));
+    trace.push((120 * SECOND, lend("k0", 1)));
     trace.extend([charge(), charge(), charge(), charge()]);
     trace.extend([(1, TraceOperation::TakeBack(0, 1)), (0, look("k0"))]);
     in_one_slot(&[&limit], trace)

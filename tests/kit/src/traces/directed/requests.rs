@@ -4,7 +4,7 @@ use tollgate::algorithm::hold::HoldAction;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::limiter::Modes;
 
-use super::{SECOND, TraceOperation, decide, hits, hold, in_one_slot, in_slots, look};
+use super::{SECOND, TraceOperation, decide, hits, hold, in_one_slot, in_slots, look, open_holds};
 use crate::rls::{descriptor, request};
 use crate::traces::rules::{RandomRule, text_of};
 use crate::traces::{TraceCase, TracedHoldCall};
@@ -35,6 +35,10 @@ pub(super) fn cases() -> Vec<TraceCase> {
         let ends = |limit| a_request_that_ends_a_hold_twice_has_the_room_of_one(operation, limit);
         cases.extend(HOLDING.map(ends));
     }
+    cases.extend(
+        algorithms.map(a_denied_hold_is_gone_if_its_counter_has_the_same_value_as_with_the_hold),
+    );
+    cases.extend(HOLDING.map(a_settle_beside_a_commit_of_its_id_does_nothing));
     cases.extend([
         a_refund_has_no_vote(),
         a_refund_of_a_limit_with_holds_has_no_vote(&["k2"]),
@@ -65,13 +69,28 @@ fn a_charge_before_a_reserve_that_another_slot_denies_is_taken_back(algorithm: &
     in_slots(&[&limit(9), &limit(1)], trace)
 }
 
+/// The same charge at the same instant makes that value.
+fn a_denied_hold_is_gone_if_its_counter_has_the_same_value_as_with_the_hold(
+    algorithm: &str,
+) -> TraceCase {
+    let limit = format!("{algorithm}requests_per_unit: 100, unit: hour, hold: {{ ttl: 1m }}");
+    let trace = vec![
+        (0, decide([hits("k1", 1)])),
+        (0, decide([hold("reserve", "k0", "r", 5), hits("k1", 1)])),
+        (0, decide([hits("k0", 5)])),
+        (0, decide([hold("commit", "k0", "r", 2)])),
+        (0, look("k0")),
+    ];
+    in_slots(&[&limit, "requests_per_unit: 1, unit: year"], trace)
+}
+
 fn a_retried_call_for_a_counter_that_is_named_twice_changes_nothing(limit: &str) -> TraceCase {
     let trace = vec![
         (0, call(HoldAction::ReserveOnce, &["k0", "k0"], 2)),
         (1, call(HoldAction::ReserveOnce, &["k0", "k0"], 2)),
         (1, call(HoldAction::ReserveOnce, &["k0", "k1", "k0"], 3)),
         (1, call(HoldAction::ReserveOnce, &["k0"], 4)),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, look("k1")),
     ];
     in_one_slot(&[limit, limit], trace)
@@ -92,10 +111,28 @@ fn a_cancel_ends_a_hold_for_each_time_that_it_names_the_counter(limit: &str) -> 
     let trace = vec![
         (0, call(HoldAction::ReserveOnce, &["k0", "k0", "k0"], 2)),
         (1, call(HoldAction::Cancel, &["k0", "k0"], 0)),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)
+}
+
+/// Alone, beside another counter, and beside one that is named twice and records.
+fn a_settle_beside_a_commit_of_its_id_does_nothing(limit: &str) -> TraceCase {
+    let limit = limit.replace(": 9,", ": 90,");
+    let other = || hits("k1", 1);
+    let mut trace = Vec::new();
+    for others in [vec![], vec![other()], vec![other(), other(), descriptor(&[("who", "ann")])]] {
+        for order in [["commit", "settle"], ["settle", "commit"]] {
+            let both = |id| order.map(|operation| hold(operation, "k0", id, 3));
+            let request = |id| (1, decide([&both(id)[..], &others].concat()));
+            let reserve = decide([hold("reserve", "k0", "r", 5)]);
+            // What the IDs had before has expired.
+            trace.extend([(61 * SECOND, reserve), request("r"), request("r"), request("s")]);
+            trace.push((0, look("k0")));
+        }
+    }
+    in_one_slot(&[&limit, "requests_per_unit: 99, unit: hour, record: [who]"], trace)
 }
 
 fn a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation: &str, limit: &str) -> TraceCase {
@@ -104,7 +141,7 @@ fn a_request_that_ends_a_hold_of_an_id_twice_ends_one(operation: &str, limit: &s
         (0, decide([hold("reserve", "k0", "r", 2)])),
         (1, decide([hold("reserve", "k0", "r", 3)])),
         (1, decide([end(), end()])),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)
@@ -117,7 +154,7 @@ fn a_request_that_ends_a_hold_twice_has_the_room_of_one(operation: &str, limit: 
         (0, decide([hold("reserve", "k0", "r", 4)])),
         (1, decide([hold("reserve", "k0", "r", 4)])),
         (1, decide([end(), end(), hold("reserve", "k0", "s", 6)])),
-        (0, open_holds()),
+        (0, open_holds("k0")),
         (0, look("k0")),
     ];
     in_one_slot(&[limit], trace)
@@ -138,7 +175,7 @@ fn a_refund_has_no_vote() -> TraceCase {
     };
     let quota = "    quota_mode: true\n";
     let policies = vec![text_of(&[rule(quota), rule(quota), rule("")], true)];
-    TraceCase { policies, ..in_one_slot(&[], trace) }
+    TraceCase::new(policies, trace)
 }
 
 /// The same where the limit of the refund keeps holds, or checks name a counter twice.
@@ -153,7 +190,7 @@ fn a_refund_of_a_limit_with_holds_has_no_vote(charged: &[&str]) -> TraceCase {
     };
     let quota = "    quota_mode: true\n";
     let rules = [rule("", quota), rule(", hold: { ttl: 1m }", quota), rule("", "")];
-    TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
+    TraceCase::new(vec![text_of(&rules, true)], trace)
 }
 
 /// The first step first meets a full server.
@@ -232,7 +269,7 @@ fn a_quota_that_cannot_be_read_votes_against_a_request() -> TraceCase {
     };
     let rules =
         [rule("on_store_error: deny", "    quota_mode: true\n"), rule("charge: admitted", "")];
-    TraceCase { policies: vec![text_of(&rules, true)], ..in_one_slot(&[], trace) }
+    TraceCase::new(vec![text_of(&rules, true)], trace)
 }
 
 /// The fourth step meets a value that is cut. The slot of `k0` has nothing to restore if that of
@@ -290,8 +327,4 @@ fn a_counter_with_holds_that_is_named_twice_is_restored() -> TraceCase {
 fn call(action: HoldAction, keys: &[&str], hits: u32) -> TraceOperation {
     let descriptors = keys.iter().map(|key| descriptor(&[(key, "a")])).collect();
     TraceOperation::Hold(request(descriptors), TracedHoldCall { id: "r", action, hits, ttl: None })
-}
-
-fn open_holds() -> TraceOperation {
-    TraceOperation::OpenHolds("k0=a".to_owned())
 }

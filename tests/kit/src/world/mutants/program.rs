@@ -36,7 +36,7 @@ impl TestProgram {
             "--release",
             "--locked",
             "--test",
-            "main",
+            "parts",
             "--no-run",
             "--message-format",
             "json",
@@ -55,9 +55,9 @@ impl TestProgram {
         };
         // The tests look for the service in the folder above their own.
         let folder = crate::built().join("mutants");
-        let tests = folder.join("deps/main");
+        let tests = folder.join("deps/parts");
         std::fs::create_dir_all(folder.join("deps")).unwrap();
-        let copies = [("main", tests.clone()), ("tollgate", folder.join("tollgate"))];
+        let copies = [("parts", tests.clone()), ("tollgate", folder.join("tollgate"))];
         let copies = copies.map(|(name, path)| ProgramCopy::of(&program(name), path, sources));
         Self { tests, copies: copies.into() }
     }

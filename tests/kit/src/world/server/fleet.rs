@@ -1,6 +1,6 @@
 //! All servers of a world: their groups of a master and its replica, clocks, and faults.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::data::{Circumstances, Effect, Keys, ScriptRun, ServedSlots};
@@ -121,7 +121,7 @@ pub struct Fleet {
     /// Scripts and commands that ran, and errors returned, by name.
     pub counts: BTreeMap<String, u64>,
     /// The parts of each script that ran.
-    parts: HashMap<Vec<u8>, Vec<String>>,
+    parts: BTreeMap<Vec<u8>, Vec<String>>,
     /// Calls of scripts, if they are recorded.
     pub scripts: Option<Vec<RecordedScript>>,
 }
@@ -147,7 +147,7 @@ impl Fleet {
             logs: (0..groups).map(|_| Vec::new()).collect(),
             losses: Vec::new(),
             counts: BTreeMap::new(),
-            parts: HashMap::new(),
+            parts: BTreeMap::new(),
             scripts: None,
         }
     }

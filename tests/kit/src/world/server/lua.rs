@@ -4,7 +4,7 @@
 //! sees the state of another.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::rc::Rc;
 
 use mlua::{Function, HookTriggers, Lua, MultiValue, Table, Value, VmState};
@@ -28,7 +28,7 @@ type Running = Rc<RefCell<Option<ScriptRun>>>;
 struct Interpreter {
     lua: Lua,
     running: Running,
-    compiled: HashMap<Vec<u8>, CompiledScript>,
+    compiled: BTreeMap<Vec<u8>, CompiledScript>,
     mutant: Option<Mutant>,
     /// Looks at the length of the call that runs.
     looks: Rc<Cell<u32>>,
@@ -127,7 +127,7 @@ impl Interpreter {
         Self {
             lua,
             running,
-            compiled: HashMap::new(),
+            compiled: BTreeMap::new(),
             mutant: None,
             looks: Rc::default(),
             number: Rc::default(),
