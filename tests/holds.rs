@@ -8,10 +8,9 @@ use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::support::certificates::Authority;
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, channel, descriptor, request};
-use crate::support::secure::Secure;
+use crate::support::secure::SecureTollgate;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 
@@ -291,29 +290,14 @@ fn hit_reserves_commits_and_settles() {
 
 #[tokio::test]
 async fn a_client_may_hold_in_its_own_domains_only() {
-    let authority = Authority::new();
-    let folder = tempfile::TempDir::new().unwrap();
-    authority.sign("a.gateway").write(folder.path());
-    let [certificate, key] = crate::support::certificates::files(folder.path());
-    let ca = folder.path().join("ca.crt");
-    std::fs::write(&ca, &authority.pem).unwrap();
-    let [certificate, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
-    let flags = [
-        ["--grpc-tls-cert", certificate],
-        ["--grpc-tls-key", key],
-        ["--grpc-tls-client-ca", ca],
-        ["--allow", "billing=test"],
-    ];
-    let service = Tollgate::serve_with(Policies::of(POLICY).path(), &flags.concat());
+    let secure = SecureTollgate::serve(&Policies::of(POLICY), &["billing=test"], &[]);
     for (name, expected) in
         [("billing", Ok((Code::Ok, vec![999]))), ("other", Err(tonic::Code::PermissionDenied))]
     {
-        let client = Secure::showing(&authority.sign(name), &authority);
-        let channel = client.channel(service.grpc).await.unwrap();
-        let mut client = HoldClient(HoldServiceClient::new(channel));
+        let mut client = HoldClient(HoldServiceClient::new(secure.connect(name).await));
         assert_eq!(client.reserve(TENANT, "r", 1).await, expected, "{name}");
     }
-    let refused = Web::new(service.http).send("POST", "/json/reserve", "{}").await;
+    let refused = Web::new(secure.service.http).send("POST", "/json/reserve", "{}").await;
     assert_eq!(refused.status, 403, "{refused:?}");
 }
 

@@ -7,11 +7,10 @@ use tollgate::grpc::proto::lease::lease_answer::Answer;
 use tollgate::grpc::proto::lease::not_leasable::Reason as NotLeasableReason;
 use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseResult, LeaseReturn, LeaseWant};
 
-use crate::support::certificates::Authority;
 use crate::support::loans::{Holder, back, of, want};
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, entry};
-use crate::support::secure::Secure;
+use crate::support::secure::SecureTollgate;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -76,21 +75,10 @@ async fn a_want_is_answered_by_what_remains() {
         |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("small", "a")]) };
     client.status(take(30)).await;
     assert_eq!(holder.borrow("small", 100).await.hits, 4);
-    becomes(
-        "the rest is returned",
-        TEST_TIMEOUT,
-        async || remaining(&client, "small").await,
-        |n| *n == 60,
-    )
-    .await;
+    let left = async || remaining(&client, "small").await;
+    becomes("the rest is returned", TEST_TIMEOUT, left, |left| *left == 60).await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(60)));
-    becomes(
-        "the rest is returned",
-        TEST_TIMEOUT,
-        async || remaining(&client, "small").await,
-        |n| *n == 60,
-    )
-    .await;
+    becomes("the rest is returned", TEST_TIMEOUT, left, |left| *left == 60).await;
     client.status(take(58)).await;
     assert_eq!(reason(&mut holder, "small", 100).await, (AskReason::NearLimit, Some(2)));
     client.status(take(2)).await;
@@ -272,30 +260,13 @@ async fn the_same_is_possible_in_json() {
 
 #[tokio::test]
 async fn a_holder_borrows_in_its_own_domains_and_returns_its_own_receipts_only() {
-    let authority = Authority::new();
     let folder = tempfile::TempDir::new().unwrap();
-    authority.sign("a.gateway").write(folder.path());
-    let [certificate, key] = crate::support::certificates::files(folder.path());
-    let ca = folder.path().join("ca.crt");
-    std::fs::write(&ca, &authority.pem).unwrap();
     let keys = folder.path().join("keys");
     std::fs::write(&keys, "0123456789abcdef0123456789abcdef\n").unwrap();
-    let [certificate, key, ca, keys] =
-        [&certificate, &key, &ca, &keys].map(|path| path.to_str().unwrap());
-    let flags = [
-        ["--grpc-tls-cert", certificate],
-        ["--grpc-tls-key", key],
-        ["--grpc-tls-client-ca", ca],
-        ["--allow", "billing=test"],
-        ["--allow", "shop=test"],
-        ["--allow", "other=elsewhere"],
-        ["--loan-key-file", keys],
-    ];
-    let service = Tollgate::serve_with(Policies::of(POLICY).path(), &flags.concat());
-    let connect = async |name: &str| {
-        let client = Secure::showing(&authority.sign(name), &authority);
-        Holder::over(client.channel(service.grpc).await.unwrap())
-    };
+    let allowed = ["billing=test", "shop=test", "other=elsewhere"];
+    let flags = ["--loan-key-file", keys.to_str().unwrap()];
+    let secure = SecureTollgate::serve(&Policies::of(POLICY), &allowed, &flags);
+    let connect = async |name: &str| Holder::over(secure.connect(name).await);
     let mut billing = connect("billing").await;
     let loan = billing.borrow("tenant", 50).await;
     let mut other = connect("other").await;
@@ -306,7 +277,7 @@ async fn a_holder_borrows_in_its_own_domains_and_returns_its_own_receipts_only()
     assert_eq!(result, LeaseResult::InvalidReceipt, "the receipt of another client");
     let result = billing.give_back(back("tenant", &loan, 50, 0)).await;
     assert_eq!(result, LeaseResult::Accepted);
-    let refused = Web::new(service.http).send("POST", "/json/exchange", "{}").await;
+    let refused = Web::new(secure.service.http).send("POST", "/json/exchange", "{}").await;
     assert_eq!(refused.status, 403, "{refused:?}");
 }
 

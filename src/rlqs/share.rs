@@ -233,6 +233,19 @@ mod tests {
         assert_eq!(share(379, 11, 12), 110, "the charge was for an interval");
     }
 
+    #[test]
+    fn a_proxy_that_reports_near_the_end_of_a_scarce_window_leaves_hits_to_others() {
+        let table = WantTable::default();
+        let now = Instant::now();
+        let want = ProxyWant { expected: 110, left: 0, reports_at: None };
+        table.set(1, 7, want);
+        let reports_at = Some(after(now, Duration::from_secs(10)));
+        table.set(1, 8, ProxyWant { reports_at, ..want });
+        let of = ShareOf { counter: 1, stream: 7, hits: 110 };
+        let share = || table.share(of, 100, Some(Duration::from_secs(11)), now);
+        assert_eq!([share(), share()], [50, 80], "the other one wants 20 for a second");
+    }
+
     proptest! {
         #[test]
         fn shares_sum_to_no_more_than_what_remains(

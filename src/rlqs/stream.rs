@@ -334,8 +334,10 @@ mod tests {
         let mut stream = QuotaStream::<()>::new(options, now);
         assert_eq!(stream.options(), options);
         stream.on_sent(1, now);
-        assert!(!stream.is_ping_due(now));
+        assert!(!stream.is_ping_due(now) && stream.is_ping_due(after(now, options.guard)));
         let second = after(now, Duration::from_secs(1));
+        stream.request_ping(second);
+        assert!(stream.is_ping_due(second));
         stream.on_ping(2, second);
         stream.on_acknowledged(1, false);
         assert_eq!(stream.covered(), Some(now));
@@ -367,6 +369,7 @@ mod tests {
         let now = Instant::now();
         let mut stream = QuotaStream::<()>::new(QuotaOptions::default(), now);
         stream.on_sent(1, now);
+        stream.on_acknowledgement(1, after(now, Duration::from_secs(1)));
         stream.on_acknowledged(1, true);
         assert_eq!(stream.covered(), None);
         stream.on_reported(true);

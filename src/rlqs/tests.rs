@@ -1,18 +1,12 @@
-//! Proxies that behave as a stock Envoy does, on one counter, in virtual time: with delays, losses,
-//! and clocks of windows.
+//! Buckets, one report and one step at a time. Streams of proxies that behave as a stock Envoy does
+//! are in the simulated worlds of `tests/kit`.
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
 
 mod bounds;
-mod envoy;
 mod faults;
-mod proxy;
-mod service;
 
 use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
-
-use self::proxy::ProxyWorld;
 use super::bucket::{BucketStep, QuotaBucket};
 use super::terms::{
     Assignment, Blanket, BucketTerms, BucketUsage, ChargedLoan, LentTerms, WantResult,
@@ -81,6 +75,7 @@ fn the_time_that_a_charge_takes_shortens_its_loan() {
     let later = now + Duration::from_millis(1_500);
     let (step, _) = bucket.wanted_result(charged(100, 12, now), later, &OPTIONS);
     assert!(matches!(step, BucketStep::Assign(Assignment::Loan(_, 8))), "{step:?}");
+    assert_eq!(bucket.due(), Some(now + 12 * SECOND), "the end of the window");
 }
 
 #[test]
@@ -148,6 +143,9 @@ fn a_changed_limit_replaces_the_assignment_and_gives_nothing_back() {
     assert!(matches!(step, BucketStep::Assign(Assignment::Blanket(Blanket::Deny, 10))), "{step:?}");
     let late = now + 60 * SECOND;
     assert_eq!(report(&mut bucket, 100, late, late), (0, 0), "of the old loan: no overrun");
+    let (mut bucket, _) = lent(100, 60, now);
+    bucket.set_terms(BucketTerms::Lent(LentTerms { generation: 2, ..terms(10, 15) }), now);
+    assert_eq!(report(&mut bucket, 30, late, late), (0, 0), "the rest does not come back");
 }
 
 #[test]
@@ -226,126 +224,9 @@ fn without_the_store_a_loan_runs_out_and_then_the_policy_decides() {
             report(&mut bucket, 60, now, later);
             assert!(matches!(bucket.step(later, &OPTIONS), BucketStep::Want(_)));
             let (step, _) = bucket.wanted_result(WantResult::Failed, later, &OPTIONS);
-            assert_eq!(step, expected, "after {seconds} s");
+            let retry = Some(later + SECOND);
+            assert_eq!((step, bucket.due()), (expected, retry), "after {seconds} s");
             bucket.postpone(later);
         }
-    }
-}
-
-#[test]
-fn an_idle_bucket_keeps_some_hits_then_gets_none_and_is_then_abandoned() {
-    let now = Instant::now();
-    let mut world = ProxyWorld::new(10_000, 60, 1_000);
-    let proxy = world.connect();
-    world.request(proxy, 1);
-    world.run(now, 29 * SECOND);
-    assert!(world.proxy(proxy).has_hits(), "not deaf after a pause");
-    world.run(now + 29 * SECOND, 80 * SECOND);
-    assert!(world.proxy(proxy).is_forgotten());
-}
-
-/// Runs eight proxies, ten to one, that want half more than a limit, and returns the part of it
-/// that they use, in 1/1000, in each of some windows but the first. With `shifts`, the demand moves
-/// to other proxies two reports before each window.
-fn used(limit: u64, period: u64, replicas: usize, shifts: bool) -> Vec<u64> {
-    const WINDOWS: u64 = 8;
-    let now = Instant::now();
-    let mut world = ProxyWorld::new(limit, period, u32::try_from(limit / 2).unwrap());
-    let proxies: Vec<_> = (0..8).map(|_| world.connect()).collect();
-    if replicas > 1 {
-        proxies[4..].iter().for_each(|proxy| world.move_to_other_replica(*proxy));
-    }
-    let demand = [50, 50, 10, 10, 10, 8, 7, 5];
-    let mut requested = [0; 8];
-    for tick in 0..period * 10 * WINDOWS {
-        let shift = if shifts { (tick / 10 + 10) / period } else { 0 };
-        for (number, proxy) in proxies.iter().enumerate() {
-            let of = demand[(number + 3 * usize::try_from(shift).unwrap()) % 8];
-            // In units of 1/(1000 * period) of a hit.
-            requested[number] += of * limit;
-            world.request(*proxy, requested[number] / (1_000 * period));
-            requested[number] %= 1_000 * period;
-        }
-        world.run(now + Duration::from_millis(100 * tick), SECOND / 10);
-    }
-    let windows = world.admitted_by_window();
-    assert!(windows.iter().all(|hits| *hits <= limit), "{windows:?}");
-    windows.into_iter().skip(1).map(|hits| hits * 1_000 / limit).collect()
-}
-
-#[test]
-fn proxies_that_want_more_than_the_limit_use_nearly_all_of_it() {
-    for (limit, period, replicas) in [(5_000, 30, 1), (5_000, 30, 2), (10_000, 60, 2)] {
-        let used = used(limit, period, replicas, false);
-        assert!(used.iter().all(|used| *used >= 950), "{limit}/{period} s: {used:?}");
-    }
-}
-
-#[test]
-fn proxies_use_nearly_all_of_the_limit_two_reports_after_a_shift_of_the_demand() {
-    for (limit, replicas) in [(1_000, 1), (5_000, 1), (5_000, 2)] {
-        let used = used(limit, 30, replicas, true);
-        assert!(used.iter().all(|used| *used >= 900), "{limit}: {used:?}");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
-    /// Whatever proxies do, whenever they die, and while answers arrive within the guard, no
-    /// window admits more than its limit, and the counter is never charged less than was admitted.
-    #[test]
-    fn no_window_admits_more_than_its_limit(
-        steps in prop::collection::vec((0usize..4, 0u64..400, 0u64..1_900, 0u8..20), 20..150),
-        limit in 20u64..2_000,
-        seed in any::<u64>(),
-    ) {
-        let now = Instant::now();
-        let mut world = ProxyWorld::new(limit, 30, u32::try_from(limit / 4 + 1).unwrap());
-        world.offset(seed % 30_000);
-        let mut proxies: Vec<_> = (0..4).map(|_| world.connect()).collect();
-        for (number, (proxy, hits, delay, fault)) in steps.iter().enumerate() {
-            world.delay(Duration::from_millis(*delay));
-            world.request(proxies[*proxy], *hits);
-            match fault {
-                0 => {
-                    world.kill(proxies[*proxy]);
-                    proxies[*proxy] = world.connect();
-                }
-                1 => world.fail_store(true),
-                2 => world.drop_next_response(proxies[*proxy]),
-                _ => world.fail_store(false),
-            }
-            world.run(now + SECOND * u32::try_from(number).unwrap(), SECOND);
-        }
-        for (window, hits) in world.admitted_by_window().into_iter().enumerate() {
-            prop_assert!(hits <= limit, "{hits} of {limit} in window {window}");
-        }
-        prop_assert!(world.has_charged_all());
-    }
-
-    /// An answer or a store that takes longer than the guard ends the stream: never are hits given
-    /// back that a proxy admits.
-    #[test]
-    fn hits_that_proxies_admit_stay_charged_however_late_answers_are(
-        steps in prop::collection::vec((0usize..4, 0u64..100, 0u64..5_000, 0u8..12), 40..150),
-        limit in 500u64..2_000,
-    ) {
-        let now = Instant::now();
-        let mut world = ProxyWorld::new(limit, 30, u32::try_from(limit / 4 + 1).unwrap());
-        let proxies: Vec<_> = (0..4).map(|_| world.connect()).collect();
-        for (number, (proxy, hits, delay, fault)) in steps.iter().enumerate() {
-            let from = now + SECOND * u32::try_from(number).unwrap();
-            world.delay(Duration::from_millis(*delay));
-            world.request(proxies[*proxy], *hits);
-            match fault {
-                0 => world.stall(from, Duration::from_millis(4_200)),
-                1 => world.drop_next_response(proxies[*proxy]),
-                _ => {}
-            }
-            world.run(from, SECOND);
-        }
-        let (charged, admitted) = world.sums();
-        prop_assert!(charged >= admitted, "{charged} charged, {admitted} admitted");
     }
 }

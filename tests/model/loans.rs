@@ -1,5 +1,6 @@
 //! Loans: services charge blocks of hits for holders outside of them, which admit the hits by
-//! themselves and return the unused ones. Messages are lost, late, repeated and out of order.
+//! themselves and return the unused ones. Messages are lost, late, repeated and out of order. A
+//! process that leases hits from its store is a holder, too, to which less can happen.
 //!
 //! Time passes in microseconds, so that [`Limit::loan_time`] shortens a loan by one of them: the
 //! clock of a holder may lose up to that. A clock that is ahead only ends blocks early, which they

@@ -5,15 +5,13 @@
 //! | file | protocol | invariant |
 //! |---|---|---|
 //! | `slots` | a request in several slots | admitted hits not refunded are charged in each slot |
-//! | `leases` | blocks that processes charge in advance | hits are admitted in their window |
-//! | `loans` | blocks that holders outside of the service admit | the same, and charges come back |
+//! | `loans` | blocks of leases, in processes and clients | hits count in their window and return |
 //! | `holds` | reserve, commit and settle of an ID | a hold counts its estimate, then its cost |
 //!
 //! Each model has flaws that a test switches on, one at a time: the checker must find a
 //! counterexample to each, which shows that the model could.
 
 mod holds;
-mod leases;
 mod loans;
 mod slots;
 

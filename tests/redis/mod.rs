@@ -21,8 +21,8 @@
 //! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
 //! | `deny_cache` | known denials need no call |
-//! | `lease` | leases: their cost, and that they never exceed the limit |
-//! | `loans` | loans: returned once, in one round trip, and never over the limit |
+//! | `lease` | leases of a running process: their cost, and the return of their hits |
+//! | `loans` | loans: returned once, in one round trip |
 //! | `amend` | operations on one counter: reset, refund, grant |
 //! | `open_holds` | open holds of a counter, listed from every topology |
 //! | `slots` | slots of a Cluster that counters are in, for any input |

@@ -3,11 +3,10 @@
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_strategy::BlanketRule;
 
-use crate::support::certificates::Authority;
 use crate::support::policy::Policies;
 use crate::support::quotas::{QuotaClient, blanket};
 use crate::support::rls::{Client, channel, descriptor};
-use crate::support::secure::Secure;
+use crate::support::secure::SecureTollgate;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -175,24 +174,10 @@ async fn a_stream_is_bound_to_its_domain() {
 
 #[tokio::test]
 async fn a_client_without_rights_to_a_domain_gets_nothing() {
-    let authority = Authority::new();
-    let folder = tempfile::TempDir::new().unwrap();
-    authority.sign("a.gateway").write(folder.path());
-    let [certificate, key] = crate::support::certificates::files(folder.path());
-    let ca = folder.path().join("ca.crt");
-    std::fs::write(&ca, &authority.pem).unwrap();
-    let [certificate, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
-    let flags = [
-        ["--grpc-tls-cert", certificate],
-        ["--grpc-tls-key", key],
-        ["--grpc-tls-client-ca", ca],
-        ["--allow", "edge=test"],
-        ["--allow", "other=elsewhere"],
-    ];
-    let service = Tollgate::serve_with(Policies::of(POLICY).path(), &flags.concat());
+    let allowed = ["edge=test", "other=elsewhere"];
+    let secure = SecureTollgate::serve(&Policies::of(POLICY), &allowed, &[]);
     let connect = async |name: &str| {
-        let client = Secure::showing(&authority.sign(name), &authority);
-        let channel = client.channel(service.grpc).await.unwrap();
+        let channel = secure.connect(name).await;
         QuotaClient::open(channel, "test", &[("tenant", "a")], 0, 1).await.unwrap()
     };
     assert_eq!(connect("edge").await.next_loan().await.1, 50);

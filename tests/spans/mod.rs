@@ -69,13 +69,7 @@ async fn a_span_has_domain_rules_outcome_and_store_latency() {
     assert_eq!(send(&service, Some("01"), 5).await, 0);
     assert_eq!(send(&service, None, 0).await, 0, "without a trace there is none to propagate");
     assert_eq!(send(&service, Some("01"), 1).await, 0);
-    let spans = becomes(
-        "both are sent",
-        TEST_TIMEOUT,
-        || async { collector.spans() },
-        |spans| spans.len() == 2,
-    )
-    .await;
+    let spans = collector.sent(2).await;
     for (span, outcome) in spans.iter().zip(["OK", "OVER_LIMIT"]) {
         let attributes = &span["attributes"];
         assert_eq!(attributes["tollgate.outcome"], outcome);
@@ -104,13 +98,7 @@ async fn over_http_the_same_spans_are_sent_on_one_connection() {
     let service = serve(&collector.url(), &flags);
     for sent in [1, 2] {
         assert_eq!(send(&service, Some("01"), 1).await, 0);
-        let spans = becomes(
-            "it is sent",
-            TEST_TIMEOUT,
-            || async { collector.spans() },
-            |spans| spans.len() == sent,
-        )
-        .await;
+        let spans = collector.sent(sent).await;
         let span = &spans[sent - 1];
         assert_eq!(
             (&span["attributes"]["tollgate.outcome"], &span["parent"]),
@@ -137,8 +125,7 @@ async fn over_http_spans_lost_by_a_failing_collector_are_counted_and_sending_res
         .wait_for_line("the reason", |line| line.contains("404 Not Found: not here").then_some(()));
     let service = serve(&url, &["--otlp-protocol", "http/protobuf"]);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
-    becomes("it is sent", TEST_TIMEOUT, || async { collector.spans().len() }, |spans| *spans == 1)
-        .await;
+    collector.sent(1).await;
     drop(collector);
     let web = Web::new(service.http);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
@@ -169,13 +156,7 @@ async fn prometheus_reads_the_trace_of_a_call_as_an_exemplar() {
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     let exemplars =
         becomes("it is read", TEST_TIMEOUT, found, |exemplars| !exemplars.is_empty()).await;
-    let spans = becomes(
-        "it is sent",
-        TEST_TIMEOUT,
-        || async { collector.spans() },
-        |spans| spans.len() == 1,
-    )
-    .await;
+    let spans = collector.sent(1).await;
     assert_eq!(exemplars, [json!({ "trace_id": TRACE, "span_id": spans[0]["id"] })]);
     assert!(!older().await.contains("trace_id"), "the older format knows none");
 }
@@ -193,13 +174,7 @@ async fn an_undecided_call_is_an_error_and_roots_are_sampled_if_configured() {
         .should_rate_limit(request(vec![]))
         .await;
     assert_eq!(invalid.unwrap_err().code(), tonic::Code::InvalidArgument);
-    let spans = becomes(
-        "both are sent",
-        TEST_TIMEOUT,
-        || async { collector.spans() },
-        |spans| spans.len() == 2,
-    )
-    .await;
+    let spans = collector.sent(2).await;
     let codes: Vec<_> =
         spans.iter().map(|span| span["attributes"]["rpc.grpc.status_code"].clone()).collect();
     assert_eq!(codes, [0, 3], "that whose caller was not sampled has none");
@@ -233,8 +208,7 @@ async fn pending_spans_are_sent_at_exit() {
     let mut service = serve(&collector.url(), &[]);
     assert_eq!(send(&service, Some("01"), 1).await, 0);
     service.terminate();
-    becomes("it is sent", TEST_TIMEOUT, || async { collector.spans().len() }, |spans| *spans == 1)
-        .await;
+    collector.sent(1).await;
 }
 
 #[test]
@@ -302,6 +276,12 @@ impl Collector {
 
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Waits until it has received a number of spans, and returns them.
+    async fn sent(&self, count: usize) -> Vec<Value> {
+        let spans = || async { self.spans() };
+        becomes("spans are sent", TEST_TIMEOUT, spans, |spans| spans.len() == count).await
     }
 
     /// Returns the spans received so far.

@@ -7,30 +7,35 @@ use super::world::rules::{Counting, SimRule};
 use super::world::run::run;
 use super::world::server::fleet::{Arrangement, Moment};
 
-/// Returns a world with one server and one process, and a limit that is never reached.
+/// Returns a world with one server, one process and one limit, in which nothing happens.
+pub(super) fn idle_world(rule: SimRule) -> Plan {
+    Plan {
+        arrangement: Arrangement::Single,
+        groups: 1,
+        processes: 1,
+        workers: 1,
+        most_delay_ms: 0,
+        rules: vec![rule],
+        counters: vec![0],
+        calls: Vec::new(),
+        faults: Vec::new(),
+        ..Plan::of(0)
+    }
+}
+
+/// Returns the call of a process with one descriptor.
+pub(super) fn call(number: usize, at: Moment, hits: PartHits, timeout_us: u64) -> PlannedCall {
+    let parts = vec![Part { counter: 0, hits }];
+    PlannedCall { number, at, process: 0, worker: 0, parts, timeout_us, cancel_after_us: None }
+}
+
+/// Returns a world with a limit that is never reached.
 fn world(calls: impl IntoIterator<Item = (Moment, u64)>, faults: Vec<(Moment, Fault)>) -> Plan {
-    let mut plan = Plan::of(0);
-    plan.arrangement = Arrangement::Single;
-    plan.groups = 1;
-    plan.processes = 1;
-    plan.workers = 1;
-    plan.most_delay_ms = 0;
-    plan.rules.truncate(1);
-    plan.rules[0] = SimRule::plain(1_000);
-    plan.counters = vec![0];
-    let call = |(number, (at, timeout_us))| PlannedCall {
-        number,
-        at,
-        process: 0,
-        worker: 0,
-        parts: vec![Part { counter: 0, hits: PartHits::Charge(1) }],
-        timeout_us,
-        cancel_after_us: None,
-    };
-    plan.calls = calls.into_iter().enumerate().map(call).collect();
-    plan.faults = faults;
-    plan.end = 5_000_000;
-    plan
+    let calls = calls.into_iter().enumerate();
+    let calls =
+        calls.map(|(number, (at, timeout_us))| call(number, at, PartHits::Charge(1), timeout_us));
+    let calls = calls.collect();
+    Plan { calls, faults, end: 5_000_000, ..idle_world(SimRule::plain(1_000)) }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use tollgate::algorithm::hold::HoldEffect;
 
+use super::directed::{call, idle_world};
 use super::world::checker::check;
 use super::world::history::Ending;
-use super::world::plan::{Fault, Part, PartHits, Plan, PlannedCall};
+use super::world::plan::{Fault, PartHits, Plan};
 use super::world::rules::{Counting, SimRule};
 use super::world::run::{Report, run};
 use super::world::server::fleet::{Arrangement, Moment};
@@ -12,29 +13,11 @@ use super::world::server::fleet::{Arrangement, Moment};
 const COUNTINGS: [Counting; 4] =
     [Counting::Fixed, Counting::Sliding, Counting::Log, Counting::Gcra];
 
-/// Returns a world of one process and one limit of 10 that keeps holds.
+/// Returns a world of a limit of 10 that keeps holds.
 fn world(counting: Counting, calls: &[(Moment, PartHits)]) -> Plan {
-    let mut plan = Plan::of(0);
-    plan.arrangement = Arrangement::Single;
-    plan.groups = 1;
-    plan.processes = 1;
-    plan.workers = 1;
-    plan.most_delay_ms = 0;
-    plan.rules = vec![SimRule::holding(counting, 10, 1_000_000)];
-    plan.counters = vec![0];
-    let call = |(number, (at, hits)): (usize, &(Moment, PartHits))| PlannedCall {
-        number,
-        at: *at,
-        process: 0,
-        worker: 0,
-        parts: vec![Part { counter: 0, hits: *hits }],
-        timeout_us: 15_000,
-        cancel_after_us: None,
-    };
-    plan.calls = calls.iter().enumerate().map(call).collect();
-    plan.faults = Vec::new();
-    plan.end = 4_000_000;
-    plan
+    let calls = calls.iter().enumerate();
+    let calls = calls.map(|(number, (at, hits))| call(number, *at, *hits, 15_000)).collect();
+    Plan { calls, end: 4_000_000, ..idle_world(SimRule::holding(counting, 10, 1_000_000)) }
 }
 
 #[test]

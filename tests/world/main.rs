@@ -11,6 +11,7 @@
 
 mod directed;
 mod directed_holds;
+mod directed_proxies;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

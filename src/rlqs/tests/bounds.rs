@@ -193,6 +193,20 @@ fn a_bucket_asks_for_a_part_of_the_limit_first_and_for_a_part_of_a_loan_if_it_is
     assert_eq!(bucket(1_000, 1), (none, BucketStep::Want(500)));
     assert_eq!(bucket(1_000, 2), (none, BucketStep::Want(50)), "of a limit of 10,000");
     assert_eq!(bucket(100, 2), (none, BucketStep::Want(10)), "of a loan of 100");
+    assert_eq!(bucket(100, 5).1, BucketStep::Want(10), "not deaf after a pause of 25 s");
+    assert_eq!(bucket(100, 6).1, BucketStep::Nothing);
+}
+
+#[test]
+fn a_proxy_is_expected_to_want_the_hits_of_its_last_report_and_at_most_a_loan() {
+    let now = Instant::now();
+    let (mut bucket, _) = lent(100, 60, now);
+    for (second, allowed, expected, left) in [(5, 50, 55, 50), (10, 5_000, 1_000, 0)] {
+        let seconds = |seconds: u64| at(now, 1_000 * seconds);
+        report(&mut bucket, allowed, now, seconds(second));
+        let reports_at = Some(seconds(second + 5));
+        assert_eq!(bucket.want(), ProxyWant { expected, left, reports_at });
+    }
 }
 
 #[test]

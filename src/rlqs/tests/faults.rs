@@ -1,111 +1,11 @@
-//! Faults between proxies and the service, with the hits over the limit: none, or a written bound.
+//! Reports that come twice, late, or from another replica.
 
 use std::time::{Duration, Instant};
 
+use super::super::QuotaOptions;
 use super::super::bucket::QuotaBucket;
-use super::super::stream::StreamEnd;
 use super::super::terms::{Blanket, BucketTerms, BucketUsage};
-use super::super::{QuotaOptions, REPORT_INTERVAL};
-use super::proxy::ProxyWorld;
 use super::{OPTIONS, SECOND, lent, report, terms};
-
-const LIMIT: u64 = 3_000;
-const PERIOD: u64 = 30;
-const SIZE: u32 = 600;
-/// Requests of each proxy per second: two of them use up the limit.
-const DEMAND: u64 = 80;
-
-/// Runs a world from an instant on, with requests of these proxies in each second.
-fn run(world: &mut ProxyWorld, proxies: &[usize], from: Instant, seconds: u64) -> Instant {
-    for second in 0..seconds {
-        proxies.iter().for_each(|proxy| world.request(*proxy, DEMAND));
-        world.run(from + Duration::from_secs(second), SECOND);
-    }
-    from + Duration::from_secs(seconds)
-}
-
-#[test]
-fn answers_held_back_while_reports_flow_exceed_the_limit_by_their_own_hits_at_most() {
-    let now = Instant::now();
-    for (seconds, is_late) in [(1, false), (3, true), (10, true)] {
-        let mut world = ProxyWorld::new(LIMIT, PERIOD, SIZE);
-        let proxies = [world.connect(), world.connect()];
-        let end = run(&mut world, &proxies, now, 20);
-        world.hold_back(Duration::from_secs(seconds));
-        let end = run(&mut world, &proxies, end, 60);
-        let is_ended = world.ends().contains(&StreamEnd::Unacknowledged);
-        assert_eq!((is_ended, world.late_hits() > 0), (is_late, is_late), "{seconds} s");
-        assert!(world.over() <= world.late_hits(), "{} over, {seconds} s", world.over());
-        world.hold_back(Duration::ZERO);
-        run(&mut world, &proxies, end, 60);
-        let windows = world.admitted_by_window();
-        let last = windows[windows.len() - 1];
-        assert!(last > LIMIT / 2 && last <= LIMIT, "{seconds} s: {windows:?}");
-        assert!(world.over() <= world.late_hits(), "{} over, {seconds} s", world.over());
-        let (charged, admitted) = world.sums();
-        assert!(charged >= admitted, "{seconds} s: {charged} charged, {admitted} admitted");
-    }
-}
-
-#[test]
-fn a_stream_that_moves_to_another_replica_admits_nothing_beyond_the_limit() {
-    let now = Instant::now();
-    for moved_after in 1..20 {
-        let mut world = ProxyWorld::new(LIMIT, PERIOD, SIZE);
-        let proxies = [world.connect(), world.connect()];
-        let mut end = now;
-        for round in 0..8 {
-            end = run(&mut world, &proxies, end, moved_after);
-            world.move_to_other_replica(proxies[round % 2]);
-        }
-        assert_eq!(world.over(), 0, "after {moved_after} s: {:?}", world.admitted_by_window());
-        assert!(world.has_charged_all(), "after {moved_after} s");
-        assert!(world.sums().1 > 0);
-    }
-}
-
-#[test]
-fn a_proxy_that_allows_all_without_an_assignment_is_over_by_what_is_charged_afterwards() {
-    let now = Instant::now();
-    let mut world = ProxyWorld::new(LIMIT, PERIOD, SIZE);
-    let proxies = [world.connect(), world.connect()];
-    world.allow_without_assignment(proxies[0]);
-    // Before the first answer, and in the last seconds of each window.
-    let end = run(&mut world, &proxies, now, 65);
-    let without_faults = world.afterwards;
-    assert!(without_faults > 0);
-    assert!(world.over() <= without_faults, "{} over", world.over());
-    // While the store fails, loans run out.
-    world.fail_store(true);
-    let end = run(&mut world, &proxies, end, 40);
-    world.fail_store(false);
-    let end = run(&mut world, &proxies, end, 60);
-    world.run(end, 2 * REPORT_INTERVAL);
-    assert!(world.afterwards > without_faults + 10 * DEMAND);
-    assert!(world.over() <= world.afterwards, "{} over", world.over());
-    let (charged, admitted) = world.sums();
-    assert!(charged >= admitted, "{charged} charged, {admitted} admitted");
-}
-
-#[test]
-fn a_proxy_suspended_for_a_minute_admits_what_it_had_not_read_at_most() {
-    let now = Instant::now();
-    for begins_at in 1..40 {
-        let mut world = ProxyWorld::new(LIMIT, PERIOD, SIZE);
-        let proxies = [world.connect(), world.connect()];
-        let suspended_at = run(&mut world, &proxies, now, begins_at);
-        world.suspend(proxies[0], suspended_at, 60 * SECOND);
-        let end = run(&mut world, &proxies, suspended_at, 60);
-        assert!(!world.ends().is_empty(), "its stream has ended");
-        let before = world.returned;
-        world.run(end, SECOND);
-        assert_eq!(world.returned, before, "nothing comes back of a stream that has ended");
-        run(&mut world, &proxies, end + SECOND, 60);
-        assert!(world.over() <= world.late_hits(), "suspended after {begins_at} s");
-        let (charged, admitted) = world.sums();
-        assert!(charged >= admitted, "{charged} charged, {admitted} admitted");
-    }
-}
 
 #[test]
 fn a_report_that_arrives_twice_gives_back_less_and_never_more() {

@@ -20,8 +20,10 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::certificates::{Authority, Pair};
+use super::certificates::{Authority, Pair, files};
+use super::policy::Policies;
 use super::rls::Client;
+use super::tollgate::Tollgate;
 
 /// The configuration of a TLS client.
 #[derive(Clone)]
@@ -172,5 +174,36 @@ impl ServerCertVerifier for AnyName {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_verify_schemes()
+    }
+}
+
+/// A service with TLS, whose clients have the rights of their certificates.
+pub struct SecureTollgate {
+    pub service: Tollgate,
+    authority: Authority,
+    _folder: tempfile::TempDir,
+}
+
+impl SecureTollgate {
+    /// Serves policies. Each of `allowed` is `CLIENT=DOMAIN`.
+    pub fn serve(policies: &Policies, allowed: &[&str], flags: &[&str]) -> Self {
+        let authority = Authority::new();
+        let folder = tempfile::TempDir::new().unwrap();
+        authority.sign("a.gateway").write(folder.path());
+        let ca = folder.path().join("ca.crt");
+        std::fs::write(&ca, &authority.pem).unwrap();
+        let [certificate, key] = files(folder.path());
+        let [cert, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
+        let tls = ["--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", ca];
+        let allowed: Vec<&str> = allowed.iter().flat_map(|one| ["--allow", *one]).collect();
+        let flags = [tls.as_slice(), &allowed, flags].concat();
+        let service = Tollgate::serve_with(policies.path(), &flags);
+        Self { service, authority, _folder: folder }
+    }
+
+    /// Connects as a client.
+    pub async fn connect(&self, name: &str) -> Channel {
+        let client = Secure::showing(&self.authority.sign(name), &self.authority);
+        client.channel(self.service.grpc).await.unwrap()
     }
 }

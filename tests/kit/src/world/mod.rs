@@ -185,7 +185,7 @@ mod network;
 pub mod plan;
 mod plan_holds;
 mod plan_loans;
-mod plan_proxies;
+pub mod plan_proxies;
 mod process;
 mod proxies;
 mod proxy;

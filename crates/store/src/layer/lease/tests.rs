@@ -13,6 +13,7 @@ use crate::clock::SystemClock;
 use crate::layer::tests::FailingStore;
 use crate::memory::{Bounds, MemoryStore};
 use crate::tests::{self, fixed};
+use crate::{Lender, Lent};
 
 type SharedMemory = Arc<MemoryStore<SystemClock>>;
 
@@ -290,4 +291,48 @@ fn hits_of_an_ended_block_are_lost_only_if_no_task_can_return_them() {
     runtime.block_on(bench.leases.under_way.settled());
     assert_eq!(bench.metrics.leases.lost.get(), 0);
     assert_eq!(put_back(), 8, "without a runtime");
+}
+
+/// A store that answers a second after it has lent.
+struct SlowLender(SharedMemory);
+
+impl Store for SlowLender {
+    async fn decide(&self, checks: &[Check<'_>], prior: Prior, deadline: Instant) -> Outcomes {
+        self.0.decide(checks, prior, deadline).await
+    }
+
+    async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
+        Err(StoreError::Refused)
+    }
+}
+
+impl Lender for SlowLender {
+    async fn lend(&self, check: &Check<'_>, deadline: Instant) -> Result<Lent, StoreError> {
+        let lent = self.0.lend(check, deadline).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lent
+    }
+
+    async fn take_back(&self, _: &Check<'_>, _: Receipt, _: Instant) -> Result<(), StoreError> {
+        Err(StoreError::Refused)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_block_begins_with_its_call() {
+    let limit = yearly(1_000, Charge::Admitted);
+    let leases = Leases::new(SlowLender(memory()), Arc::default());
+    let lease = Some(Lease { hits: 100, ttl: Micros::from_secs(3) });
+    let checks = [Check { lease, ..hit("a", &limit) }];
+    let judged_by = async || {
+        let outcomes = leases.decide(&checks, Prior::Open, within(STORE_TIMEOUT)).await;
+        outcomes[0].unwrap().by
+    };
+    for _ in 0..8 {
+        assert_eq!(judged_by().await, JudgedBy::Store);
+    }
+    for (ms, by) in [(2_999, JudgedBy::Block), (1, JudgedBy::Store)] {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        assert_eq!(judged_by().await, by);
+    }
 }
