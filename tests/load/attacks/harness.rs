@@ -38,8 +38,8 @@ const DURATION: Duration = Duration::from_secs(1);
 const SECONDS: &str = "TOLLGATE_ABUSE_SECONDS";
 /// Time after which all is as before the attack.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// Number of times that a client may wait of what that of the control waits at the same time: the
-/// median of each of the times is below 3 on an idle machine, and above 30 without the bounds.
+/// Number of times that a client may wait of what that of the control waits at the same time. In a
+/// run of all attacks beside other load, 2 of 200 ratios were above 10, and passed when repeated.
 const MAX_RATIO: u32 = 10;
 /// Percentage of calls that may fail, in addition to that of the calls to the control.
 const MAX_FAILED: f64 = 1.0;
