@@ -72,7 +72,7 @@ fn text_of(reply: &Resp) -> String {
     match reply {
         Resp::Bulk(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         Resp::Array(all) => format!("[{}]", all.iter().map(text_of).collect::<Vec<_>>().join(" ")),
-        other => panic!("{other:?}"),
+        Resp::Status(_) | Resp::Error(_) | Resp::Integer(_) | Resp::Nil => panic!("{reply:?}"),
     }
 }
 

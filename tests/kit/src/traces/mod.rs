@@ -58,15 +58,13 @@ impl TraceCase {
     pub fn in_turn(self) -> Self {
         let mut trace = Vec::new();
         for (step, operation) in self.trace {
-            let all: Vec<_> = match operation {
-                TraceOperation::Together(messages) => {
-                    messages.into_iter().map(TraceOperation::Decide).collect()
-                }
-                TraceOperation::Overlapping(messages) => {
-                    let alone = |message| TraceOperation::Overlapping(vec![message]);
-                    messages.into_iter().map(alone).collect()
-                }
-                other => vec![other],
+            let all: Vec<_> = if let TraceOperation::Together(messages) = operation {
+                messages.into_iter().map(TraceOperation::Decide).collect()
+            } else if let TraceOperation::Overlapping(messages) = operation {
+                let alone = |message| TraceOperation::Overlapping(vec![message]);
+                messages.into_iter().map(alone).collect()
+            } else {
+                vec![operation]
             };
             trace.extend(std::iter::once(step).chain(std::iter::repeat(0)).zip(all));
         }

@@ -287,10 +287,10 @@ async fn serve(
             // With keys and arguments: others are checks of the server.
             if words[0].starts_with(b"EVAL") && words.len() > 5 {
                 trail.update(&bytes);
-                match reply {
-                    Resp::Error(text) if text.starts_with("ERR ") => broken.push(text),
-                    Resp::Error(_) => {}
-                    reply => all.push(reply),
+                if let Resp::Error(text) = reply {
+                    broken.extend(text.starts_with("ERR ").then_some(text));
+                } else {
+                    all.push(reply);
                 }
                 clock.set(clock.now() + Micros::new(*takes));
             }
