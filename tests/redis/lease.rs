@@ -1,6 +1,8 @@
 //! Leases of a running process: few commands for a hot key, and blocks that are returned at its
 //! end. The crate `tollgate-store` and the simulated worlds test that no limit is exceeded.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 
@@ -118,7 +120,7 @@ async fn tallies_are_flushed_with_the_blocks() {
     let recorded = || lines(&who(&policies, &redis.url(), "tenant=acme"));
     let expected = [row(([120, 0], "user=bob")), row(([60, 0], "user=ann"))];
     let is_complete = || (recorded() == expected).then_some(());
-    eventually("all hits are recorded", TEST_TIMEOUT, is_complete);
+    eventually("all hits are recorded", Duration::from_secs(5), is_complete);
 }
 
 /// Sends `requests` requests of one hit, `at_once` at a time. Returns how many were admitted.

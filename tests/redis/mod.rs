@@ -16,7 +16,6 @@
 //! | `exactness` | never more than the limit, with concurrent requests |
 //! | `hold_faults` | holds and permits stay exact while calls, processes and masters are lost |
 //! | `reloads` | never more than the highest amount, with concurrent reloads |
-//! | `verified` | calls and checker of `hold_faults` and `reloads`: those of `verify` |
 //! | `preload` | scripts are loaded on connect |
 //! | `longest_scripts` | time of the scripts at large states of a counter |
 //! | `memory` | memory of a counter, and its expiry |
@@ -72,7 +71,6 @@ mod simulated;
 mod slots;
 mod traces;
 mod verdicts;
-mod verified;
 
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;

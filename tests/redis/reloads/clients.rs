@@ -1,23 +1,28 @@
-//! Processes whose policies change one by one, and clients that charge and refund hits.
+//! Processes whose policies change one by one, and their clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
-use tollgate::verify::history::{CallAction, HoldEnd};
-use tollgate::verify::service::{
-    DescriptorDecision, ServiceDecision, VerifiedService, VerifyRequest,
-};
 
 use super::super::serve_one_of;
-use super::rules::{RULES, policy};
+use super::ledger::Ledger;
+use super::rules::{Counts, RULES, Rule, policy};
 use crate::support::policy::Policies;
+use crate::support::random::Random;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
 
-/// Connections of the clients of a process: a lease belongs to the worker that has the connection.
+/// Number of clients of each process.
+pub(super) const CLIENTS: usize = 64;
+/// Connections that they share: a lease belongs to the worker that has the connection.
 const CONNECTIONS: usize = 2;
+/// Percentage of requests that refund hits; some of them also take hits.
+const REFUNDS: usize = 20;
 
 /// A process with policy files of its own.
 pub(super) struct Replica {
@@ -40,10 +45,19 @@ impl Replica {
         let admin = Web::new(service.admin);
         let replica = Self { policies, clients, http, admin, _service: service };
         // On a starved machine, a process may be ready before it is connected to all three masters.
-        let peeks: Vec<_> = RULES.iter().map(|rule| of_hits(rule.key, "", 0)).collect();
+        let peek = |rule: &Rule| RateLimitDescriptor {
+            hits_addend: Some(0),
+            ..descriptor(&[(rule.key, "")])
+        };
+        let peeks: Vec<_> = RULES.iter().map(peek).collect();
         for client in &replica.clients {
-            let decide = || client.decide(request(peeks.clone()));
-            let _ = becomes("it decides", TEST_TIMEOUT, decide, Result::is_ok).await;
+            let _ = becomes(
+                "it decides",
+                TEST_TIMEOUT,
+                || client.decide(request(peeks.clone())),
+                Result::is_ok,
+            )
+            .await;
         }
         replica
     }
@@ -67,79 +81,73 @@ impl Replica {
     }
 
     /// Takes hits. Returns `true` if they were admitted.
-    pub(super) async fn hit(&self, key: &str, value: &str, hits: u64) -> bool {
+    pub(super) async fn hit(&self, key: &str, value: &str, hits: u32) -> bool {
         self.clients[0].status(of_hits(key, value, hits)).await.code() == Code::Ok
     }
-
-    /// Returns a client of one of its connections.
-    pub(super) fn client(&self, number: usize, hits: TakenHits) -> RefundingClient {
-        RefundingClient { client: self.clients[number % CONNECTIONS].clone(), hits }
-    }
 }
 
-fn of_hits(key: &str, value: &str, hits: u64) -> RateLimitDescriptor {
-    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[(key, value)]) }
-}
-
-/// The hits of requests: up to a part of a limit, where `verify` takes one or two.
-#[derive(Clone, Copy)]
-pub(super) struct TakenHits {
-    /// Most hits that a descriptor takes.
-    pub(super) most: u64,
-}
-
-impl TakenHits {
-    /// Returns the hits that a request of `verify` takes.
-    pub(super) fn of(self, action: CallAction, hits: u64) -> u64 {
-        if let CallAction::Reserve { hold } = action {
-            self.of_hold(hold)
-        } else if action.is_charge() {
-            hits * self.most.div_ceil(2)
-        } else {
-            0
+/// Takes hits until `ended` is set, and refunds some of those admitted to this client, through any
+/// process.
+pub(super) async fn send_until(
+    ended: Arc<AtomicBool>,
+    replicas: Arc<Vec<Replica>>,
+    number: usize,
+    ledger: Arc<Ledger>,
+    mut random: Random,
+) {
+    // Admitted, and not refunded.
+    let mut own: Vec<(usize, u32)> = Vec::new();
+    while !ended.load(Ordering::Relaxed) {
+        let mut replica = &replicas[number % replicas.len()];
+        let mut descriptors = Vec::new();
+        let mut wanted = Vec::new();
+        let gives_back = !own.is_empty() && random.percent(REFUNDS);
+        if gives_back {
+            let (rule, hits) = own.swap_remove(random.below(own.len()));
+            ledger.give_back(rule, hits);
+            let charge = of_hits(RULES[rule].key, ledger.value(), hits);
+            descriptors.push(RateLimitDescriptor { is_negative_hits: true, ..charge });
+            replica = &replicas[random.below(replicas.len())];
+        }
+        if !gives_back || random.percent(50) {
+            wanted = some_hits(&mut random, &ledger);
+            let charges =
+                wanted.iter().map(|(rule, hits)| of_hits(RULES[*rule].key, ledger.value(), *hits));
+            descriptors.extend(charges);
+        }
+        let client = &replica.clients[number / replicas.len() % CONNECTIONS];
+        let hits: u64 = descriptors.iter().filter_map(|descriptor| descriptor.hits_addend).sum();
+        let answer = client.decide(request(descriptors)).await;
+        let Ok(answer) = answer else {
+            // On a starved machine, a server may be silent for so long that it is considered dead.
+            ledger.fail(hits);
+            continue;
+        };
+        let is_admitted = answer.overall_code() == Code::Ok;
+        ledger.answer(!is_admitted);
+        if is_admitted {
+            wanted.iter().for_each(|(rule, hits)| ledger.admit(*rule, *hits));
+            own.extend(
+                wanted.into_iter().filter(|(rule, _)| RULES[*rule].counts != Counts::Admitted),
+            );
         }
     }
-
-    /// Returns the hits that a request refunds: all those of a hold, unless it is settled.
-    pub(super) fn refunded(self, action: CallAction) -> Option<u64> {
-        let CallAction::End { hold, by } = action else { return None };
-        (by != HoldEnd::Settle).then(|| self.of_hold(hold))
-    }
-
-    /// Returns the hits of a hold: few of most of them.
-    fn of_hold(self, hold: usize) -> u64 {
-        let hold = u64::try_from(hold).unwrap();
-        let most = if hold % 5 < 3 { (self.most / 50).max(1) } else { self.most };
-        1 + hold * 7_919 % most
-    }
 }
 
-/// A client without holds: it charges the hits of a reserve, and refunds those that an end gives
-/// back, through any process.
-pub(super) struct RefundingClient {
-    client: Client,
-    hits: TakenHits,
+/// Returns hits of one rule in most cases, and of up to three in others.
+fn some_hits(random: &mut Random, ledger: &Ledger) -> Vec<(usize, u32)> {
+    let count = if random.percent(70) { 1 } else { 2 + random.below(2) };
+    let first = if random.percent(75) { ledger.hot() } else { random.below(RULES.len()) };
+    let most = ledger.most_hits();
+    let hits = |random: &mut Random| {
+        let most = if random.percent(60) { (most / 50).max(1) } else { most };
+        1 + u32::try_from(random.below(most as usize)).unwrap()
+    };
+    // Usually different rules, since 5 and their number have no common divisor.
+    let step = if random.percent(90) { 5 } else { 0 };
+    (0..count).map(|next| ((first + step * next) % RULES.len(), hits(random))).collect()
 }
 
-impl VerifiedService for RefundingClient {
-    type Error = tonic::Status;
-
-    async fn decide(
-        &mut self,
-        of: VerifyRequest,
-        _: std::time::Duration,
-    ) -> Result<ServiceDecision, tonic::Status> {
-        let refunded = self.hits.refunded(of.action);
-        if refunded.is_none() && !of.action.is_charge() {
-            let descriptors = vec![DescriptorDecision::default(); of.descriptors.len()];
-            return Ok(ServiceDecision { is_denied: false, descriptors });
-        }
-        let hits = refunded.unwrap_or_else(|| self.hits.of(of.action, of.hits));
-        let descriptors = of.descriptors.iter().map(|entries| RateLimitDescriptor {
-            is_negative_hits: refunded.is_some(),
-            ..of_hits(&entries[0].0, &entries[0].1, hits)
-        });
-        let answer = self.client.decide(request(descriptors.collect())).await?;
-        Ok((&answer).into())
-    }
+fn of_hits(key: &str, value: &str, hits: u32) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits.into()), ..descriptor(&[(key, value)]) }
 }

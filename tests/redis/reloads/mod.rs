@@ -1,11 +1,10 @@
 //! Never more than the highest amount in force, while reloads raise and lower the amounts a
-//! hundredfold: 8 processes, 64 clients of each, all algorithms, a few at a time, with leases,
-//! refunds, and requests of several descriptors.
+//! hundredfold: 8 processes, 64 clients of each, all algorithms at once, with leases, refunds, and
+//! requests of several descriptors.
 //!
-//! Two facts are checked for each counter, by the clients' history alone:
+//! Two facts are checked for each counter, by the clients' own record alone:
 //! - At no time do hits admitted less hits refunded exceed the highest amount in force; for gcra
-//!   and token_bucket, its burst and the hits that its rate drains meanwhile. To the checker of
-//!   `verify`, hits that a client refunds are those of a hold.
+//!   and token_bucket, its burst and the hits that its rate drains meanwhile.
 //! - Once all leases have ended, exactly the rest of that amount is admitted, except hits that
 //!   processes count as lost.
 //!
@@ -13,41 +12,35 @@
 //! `TOLLGATE_PREVIOUS` the binary of an earlier release for every other pair of processes.
 
 mod clients;
+mod ledger;
 mod rules;
 
-use std::cell::RefCell;
-use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tollgate::verify::check::CheckedProperty;
-use tollgate::verify::run::VerifyRun;
+use tokio::task::JoinSet;
 
-use self::clients::{Replica, TakenHits};
-use self::rules::{Counts, LEASE, RULES, Rule};
+use self::clients::{CLIENTS, Replica, send_until};
+use self::ledger::Ledger;
+use self::rules::{Counts, LEASE, RULES};
 use super::cluster;
-use super::verified::{answered, contradictions, drive, name_of, run_of, workload};
 use crate::support::random::Random;
 use crate::support::redis::Redis;
 use crate::support::{TEST_TIMEOUT, becomes};
 
 const REPLICAS: usize = 8;
-/// Number of clients of each process.
-const CLIENTS: usize = 64;
-/// Requests per second of all clients together.
-const RATE: u32 = 2_000;
-/// Rules that clients call at a time: leases are for hot keys. The last ones are the hottest.
-const RULES_AT_A_TIME: usize = 5;
-/// Time for which clients call: in its second second, requests have several descriptors.
-const TIME: Duration = Duration::from_secs(3);
 /// Candidates for the highest amount of a run.
 const HIGHEST: [u32; 5] = [10_000, 10_000, 10_000, 1_000, 100];
+/// Number of changes of the amounts in a run.
+const CHANGES: usize = 6;
 /// Maximum number of checks for whether hits in flight have been returned.
 const SETTLES: usize = 100;
 /// Attempts to take all that is left, one lease apart.
 const TRIES: usize = 5;
 /// Answers between two reloads.
-const ANSWERS: usize = 100;
+const ANSWERS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_never_admits_more_than_the_highest_amount() {
@@ -72,91 +65,94 @@ async fn a_cluster_never_admits_more_than_the_highest_amount() {
 /// Executes runs with the same processes, each with counters of its own.
 async fn runs(store: &str, replicas: usize) -> Totals {
     let seed = from_environment("TOLLGATE_RANDOM_SEED").unwrap_or_default();
-    let replicas = join_all((0..replicas).map(|number| Replica::start(store, number))).await;
+    let replicas =
+        Arc::new(join_all((0..replicas).map(|number| Replica::start(store, number))).await);
     let mut wrong = Vec::new();
     for run in 0..from_environment("TOLLGATE_RELOAD_RUNS").unwrap_or(1) {
+        let begun = Instant::now();
         let seed = seed.wrapping_add(run);
-        let mut random = Random(seed);
-        let highest = *random.one_of(&HIGHEST);
-        for rules in RULES.chunks(RULES_AT_A_TIME) {
-            let found = one_run(&replicas, rules, highest, &mut random).await;
-            wrong.extend(
-                found.into_iter().map(|found| format!("TOLLGATE_RANDOM_SEED={seed}: {found}")),
-            );
-        }
+        let outcome = one_run(&replicas, seed).await;
+        let (Ok(summary) | Err(summary)) = &outcome;
+        eprintln!(
+            "TOLLGATE_RANDOM_SEED={seed}: {}, {:?}",
+            summary.lines().next().unwrap(),
+            begun.elapsed()
+        );
+        wrong.extend(outcome.err().map(|wrong| format!("TOLLGATE_RANDOM_SEED={seed}: {wrong}")));
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} runs:\n{}", wrong.len(), wrong.join("\n"));
     Totals::of(&replicas).await
 }
 
-/// Executes a run of some rules. Returns its failures.
-async fn one_run(
-    replicas: &[Replica],
-    rules: &[Rule],
-    highest: u32,
-    random: &mut Random,
-) -> Vec<String> {
+/// Executes one run. Returns its summary, or its failures.
+async fn one_run(replicas: &Arc<Vec<Replica>>, seed: u64) -> Result<String, String> {
+    let mut random = Random(seed);
+    let highest = *random.one_of(&HIGHEST);
     let before = Totals::of(replicas).await;
+    let ledger = Arc::new(Ledger::new(&format!("run {seed}"), highest));
     let all: Vec<usize> = (0..replicas.len()).collect();
-    let mut amounts = vec![reload(replicas, &all, highest).await];
-    let hits = TakenHits { most: u64::from(highest / 20).max(1) };
-    // A few processes have all requests for the last rules.
-    let called = if rules.len() < RULES_AT_A_TIME { replicas.len().min(2) } else { replicas.len() };
-    let clients = (0..CLIENTS * REPLICAS)
-        .map(|number| replicas[number % called].client(number / called, hits));
-    let begun = Instant::now();
-    let change = async |run: &RefCell<VerifyRun>| {
-        change_amounts(replicas, highest, begun + TIME, run, random, &mut amounts).await;
-    };
-    let workload = workload(TIME, RATE, TEST_TIMEOUT);
-    let (mut run, ()) =
-        drive(run_of(&rules::bound(rules, highest)), &workload, clients, change).await;
-    for call in &mut run.calls {
-        call.hits = hits.of(call.action, call.hits);
+    let mut history = vec![reload(replicas, &all, highest).await];
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS * REPLICAS {
+        let random = Random(random.next());
+        clients.spawn(send_until(
+            Arc::clone(&ended),
+            Arc::clone(replicas),
+            client,
+            Arc::clone(&ledger),
+            random,
+        ));
     }
-    amounts.push(reload(replicas, &all, highest).await);
-    let mut wrong = contradictions(&run, &[CheckedProperty::NeverOver]);
+    change_amounts(replicas, &ledger, &mut random, &mut history).await;
+    ended.store(true, Ordering::Relaxed);
+    clients.join_all().await;
+    history.push(reload(replicas, &all, highest).await);
+    let summary = format!("highest {highest}, {} answers, {ledger}", ledger.answers());
+    let mut wrong = ledger.over();
 
     tokio::time::sleep(LEASE).await;
-    let totals = || Totals::of(replicas);
-    becomes("no lease is held", TEST_TIMEOUT, totals, |totals| totals.outstanding == 0).await;
+    becomes(
+        "no lease is held",
+        TEST_TIMEOUT,
+        || Totals::of(replicas),
+        |totals| totals.outstanding == 0,
+    )
+    .await;
+    let most_hits = ledger.most_hits().into();
     let after = Totals::of(replicas).await;
-    let undecided = run.calls.iter().filter(|call| call.is_unknown()).count() as u64;
-    let lost = after.lost(hits.most) - before.lost(hits.most) + undecided * hits.most;
+    let lost = after.lost(most_hits) - before.lost(most_hits) + ledger.undecided();
     let blocks = after.blocks - before.blocks;
     let take_backs = after.take_backs - before.take_backs;
-    let summary = format!(
-        "highest {highest}, {} calls, {blocks} blocks, {take_backs} take-backs, {lost} hits lost",
-        run.calls.len()
-    );
-    eprintln!("{summary}");
-    let record = Record { run: &run, hits, highest: highest.into(), lost, begun };
-    wrong.extend(fill(replicas, rules, &record).await);
-    if !wrong.is_empty() {
-        wrong.push(format!("{summary}, amounts {amounts:?}"));
+    let summary = format!("{summary}, {blocks} blocks, {take_backs} take-backs, {lost} hits lost");
+    wrong.extend(fill(replicas, &ledger, lost).await);
+    if wrong.is_empty() {
+        return Ok(summary);
     }
-    wrong
+    Err(format!("{summary}\n{}\namounts {history:?}", wrong.join("\n")))
 }
 
-/// Changes the amounts until a time, in some processes first and then in the others.
+/// Changes the amounts several times, in some processes first and then in the others.
 async fn change_amounts(
     replicas: &[Replica],
-    highest: u32,
-    until: Instant,
-    run: &RefCell<VerifyRun>,
+    ledger: &Ledger,
     random: &mut Random,
-    amounts: &mut Vec<(u32, Vec<usize>)>,
+    history: &mut Vec<(u32, Vec<usize>)>,
 ) {
+    let highest = ledger.highest();
     // Never a ban: hits refunded through one are lost.
-    let candidates = [highest, highest, highest / 100, (highest / 10_000).max(1)];
+    let amounts = [highest, highest, highest / 100, (highest / 10_000).max(1)];
     let mut order: Vec<usize> = (0..replicas.len()).collect();
-    while Instant::now() < until {
-        let amount = *random.one_of(&candidates);
+    for _ in 0..CHANGES {
+        let amount = *random.one_of(&amounts);
         random.shuffle(&mut order);
         let first = 1 + random.below(replicas.len() - 1);
         for some in [&order[..first], &order[first..]] {
-            amounts.push(reload(replicas, some, amount).await);
-            answered(run, ANSWERS, until).await;
+            ledger.set_hot(random.below(RULES.len()));
+            history.push(reload(replicas, some, amount).await);
+            let enough = ledger.answers() + ANSWERS;
+            let answers = || std::future::ready(ledger.answers());
+            becomes("clients continue", TEST_TIMEOUT, answers, |answers| *answers >= enough).await;
         }
     }
 }
@@ -167,77 +163,44 @@ async fn reload(replicas: &[Replica], which: &[usize], amount: u32) -> (u32, Vec
     (amount, which.to_vec())
 }
 
-/// The history of a run, and what processes know of hits beyond it.
-struct Record<'a> {
-    run: &'a VerifyRun,
-    hits: TakenHits,
-    highest: u64,
-    lost: u64,
-    begun: Instant,
-}
-
-impl Record<'_> {
-    /// Returns the range of hits that must be left of the highest amount, except lost hits.
-    fn unused(&self, counter: usize, rule: &Rule) -> RangeInclusive<u64> {
-        let mut admitted = 0;
-        let mut given_back = 0;
-        for call in self.run.calls.iter().filter(|call| call.counter == counter) {
-            admitted += if call.is_admitted() { call.hits } else { 0 };
-            given_back += self.hits.refunded(call.action).unwrap_or_default();
-        }
-        let us = u64::try_from(self.begun.elapsed().as_micros()).unwrap();
-        let drained = rule.drained(self.highest, us);
-        let unused = (self.highest + given_back).saturating_sub(admitted).min(self.highest);
-        let least = match rule.counts {
-            Counts::Exactly | Counts::Admitted => unused.saturating_sub(self.lost),
-            // Taking back a charge, such as a lease's block, leaves the hits that have drained
-            // since: for these rules, part of a hit in total.
-            Counts::Drains(_) if rule.drains_slowly() => {
-                unused.saturating_sub(self.lost + drained + 1)
-            }
-            Counts::Drains(_) | Counts::AtLeast => 0,
-        };
-        // Hits refunded after they have drained may leave even fewer used than those not refunded.
-        least..=(unused + drained).min(self.highest)
-    }
-}
-
 /// Takes all that is left of each counter. Returns the counters for which that differs from the
 /// record.
-async fn fill(replicas: &[Replica], rules: &[Rule], record: &Record<'_>) -> Vec<String> {
+async fn fill(replicas: &[Replica], ledger: &Ledger, lost: u64) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (counter, of) in record.run.counters.iter().enumerate() {
-        let rule = &rules[of.rule];
-        let replica = &replicas[counter % replicas.len()];
-        let (key, value) = name_of(record.run, counter);
-        let expected = record.unused(counter, rule);
+    for (number, rule) in RULES.iter().enumerate() {
+        let replica = &replicas[number % replicas.len()];
+        let expected = ledger.unused(number, lost);
         // Charges in one slot may still be pending their take-back after another slot's denial.
-        let mut left = replica.remaining(&key, &value).await.into();
+        let mut left = replica.remaining(rule.key, ledger.value()).await;
         for _ in 0..SETTLES {
-            if expected.contains(&left) {
+            if expected.contains(&left.into()) {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-            left = replica.remaining(&key, &value).await.into();
+            left = replica.remaining(rule.key, ledger.value()).await;
         }
-        if !expected.contains(&left) {
-            wrong.push(format!("{key}: {left} left, expected {expected:?}"));
+        if !expected.contains(&left.into()) {
+            wrong.push(format!(
+                "{}: {left} left, expected {expected:?}; {}",
+                rule.key,
+                ledger.line(number)
+            ));
         }
         if rule.counts == Counts::AtLeast || !wrong.is_empty() {
             continue;
         }
-        if left > 0 && !takes_all(replica, &key, &value, left).await {
-            wrong.push(format!("{key}: {left} left, and not admitted"));
+        if left > 0 && !takes_all(replica, rule.key, ledger.value(), left).await {
+            wrong.push(format!("{}: {left} left, and not admitted", rule.key));
         }
-        let over = rule.drains_slowly() && replica.hit(&key, &value, 1).await;
-        wrong.extend(over.then(|| format!("{key}: one hit more than was left")));
+        let over = rule.drains_slowly() && replica.hit(rule.key, ledger.value(), 1).await;
+        wrong.extend(over.then(|| format!("{}: one hit more than was left", rule.key)));
     }
     wrong
 }
 
 /// Takes all that is left of a counter. Retries so rarely that no process leases a part of it for
 /// the next attempt.
-async fn takes_all(replica: &Replica, key: &str, value: &str, left: u64) -> bool {
+async fn takes_all(replica: &Replica, key: &str, value: &str, left: u32) -> bool {
     for _ in 0..TRIES {
         if replica.hit(key, value, left).await {
             return true;

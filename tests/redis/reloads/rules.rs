@@ -99,19 +99,11 @@ pub(super) const RULES: [Rule; 17] = [
 
 /// Returns the policy with this amount in all limits.
 pub(super) fn policy(amount: u32) -> String {
-    format!("defaults: {{ charge: admitted }}\n{}", policy_of(&RULES, |rule| rule.limit_of(amount)))
-}
-
-/// Returns the policy of some rules as clients may rely on it while their amounts change: no more
-/// hits are admitted than refunded, of holds that can be cancelled, and this amount.
-pub(super) fn bound(rules: &[Rule], amount: u32) -> String {
-    policy_of(rules, |rule| rule.bound(amount))
-}
-
-fn policy_of(rules: &[Rule], limit: impl Fn(&Rule) -> String) -> String {
-    let rules: Vec<_> = rules.iter().map(|rule| (rule.key, limit(rule))).collect();
-    let rules: Vec<_> = rules.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
-    super::super::policy(&rules)
+    let rules: Vec<(&str, String)> =
+        RULES.iter().map(|rule| (rule.key, rule.with(amount))).collect();
+    let rules: Vec<(&str, &str)> =
+        rules.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
+    format!("defaults: {{ charge: admitted }}\n{}", super::super::policy(&rules))
 }
 
 const fn rule(key: &'static str, limit: &'static str, counts: Counts) -> Rule {
@@ -125,24 +117,14 @@ impl Rule {
     }
 
     /// Returns the number of whole hits of this amount that drain in `us` microseconds.
-    pub(super) fn drained(&self, amount: u64, us: u64) -> u64 {
+    pub(super) fn drained(&self, amount: u32, us: u64) -> u64 {
         match self.counts {
-            Counts::Drains(seconds) => amount * us / (seconds * 1_000_000),
+            Counts::Drains(seconds) => u64::from(amount) * us / (seconds * 1_000_000),
             Counts::Exactly | Counts::Admitted | Counts::AtLeast => 0,
         }
     }
 
-    fn bound(&self, amount: u32) -> String {
-        let limit = match self.counts {
-            Counts::Drains(seconds) => format!("algorithm: gcra, unit: {seconds}s"),
-            Counts::Exactly | Counts::Admitted | Counts::AtLeast => "unit: year".to_owned(),
-        };
-        // Hits of a log whose charges are taken back are never refunded.
-        let hold = if self.counts == Counts::Admitted { "" } else { ", hold: { ttl: 1h }" };
-        format!("requests_per_unit: {amount}, {limit}{hold}")
-    }
-
-    fn limit_of(&self, amount: u32) -> String {
+    fn with(&self, amount: u32) -> String {
         let limit = self.limit.replace("LEASE", &format!("lease: {{ size: 5%, ttl: {LEASE:?} }}"));
         limit.replace(": N", &format!(": {amount}"))
     }
