@@ -73,7 +73,8 @@ async fn a_silent_connection_is_replaced_and_does_not_delay_calls_on_the_next() 
         let redis = Redis::start().await;
         let wire = Wire::to(redis.address).await;
         let service = Service::start(&format!("redis://{}", wire.address), &[]).await;
-        // Some calls wait so long that their batches never time out before the connection is given up.
+        // Some calls wait so long that their batches never time out before the connection is given
+        // up.
         let patient = Traffic {
             rate: RATE / 4,
             groups: vec![all("user", &values(50))],
