@@ -39,6 +39,8 @@ fn adapted(name: &str, ports: &[u16; 2], tollgate: SocketAddr) -> String {
         .replace("proxy_connect_timeout 50ms", "proxy_connect_timeout 5s")
         .replace("proxy_read_timeout 200ms", "proxy_read_timeout 5s")
         .replace("TIMEOUT_MS = 200", "TIMEOUT_MS = 5000")
+        .replace("dial_timeout 50ms", "dial_timeout 5s")
+        .replace("response_header_timeout 200ms", "response_header_timeout 5s")
 }
 
 impl Gateway {
