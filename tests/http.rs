@@ -1,5 +1,7 @@
 //! Decisions in JSON over HTTP, and the admin pages.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -245,11 +247,9 @@ async fn missing_bodies_do_not_delay_a_probe() {
             .unwrap();
         slow.push(stream);
     }
-    let probe = timeout(TEST_TIMEOUT, web.get("/livez")).await;
+    // Before the timeout of a body, after which the first connections are closed: 10 s.
+    let probe = timeout(Duration::from_secs(8), web.get("/livez")).await;
     assert_eq!(probe.unwrap().status, 200);
-    // By evictions, and not when the first body was given up.
-    let evicted = r#"tollgate_http_connections_cut_total{port="http",kind="idle"}"#;
-    assert!(web.metric(evicted).await > 0);
     drop(slow);
 }
 
