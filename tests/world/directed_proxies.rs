@@ -17,6 +17,10 @@ const PERIOD_US: u64 = SECONDS * 1_000_000;
 /// Percents of the limit that proxies want in a window, ten to one: half more than the limit.
 const DEMAND: [u64; 8] = [50, 50, 10, 10, 10, 8, 7, 5];
 
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
 /// Returns a world of a limit of fixed windows. With `shifts`, the demand moves to other proxies
 /// two reports before each window.
 fn world(processes: usize, shifts: bool) -> Plan {
@@ -26,7 +30,7 @@ fn world(processes: usize, shifts: bool) -> Plan {
     for tick in 0..WINDOWS * SECONDS * 10 {
         let moved = if shifts { (tick / 10 + 10) / SECONDS } else { 0 };
         for (proxy, wanted) in wanted.iter_mut().enumerate() {
-            *wanted += DEMAND[(proxy + 3 * moved as usize) % DEMAND.len()] * LIMIT;
+            *wanted += DEMAND[(proxy + 3 * index(moved)) % DEMAND.len()] * LIMIT;
             while *wanted >= 1_000 * SECONDS {
                 *wanted -= 1_000 * SECONDS;
                 requests.push(PlannedRequest { at: 100_000 * tick, proxy, counter: 0 });
@@ -38,7 +42,7 @@ fn world(processes: usize, shifts: bool) -> Plan {
         lease_us: Some(1_000_000),
         lease_holders: LeaseHolders::Clients,
         quota_ttl_s: Some(15),
-        ..SimRule::plain(LIMIT as u32)
+        ..SimRule::plain(LIMIT.try_into().unwrap())
     };
     Plan {
         processes,
@@ -54,12 +58,12 @@ fn world(processes: usize, shifts: bool) -> Plan {
 fn used(processes: usize, shifts: bool) -> u64 {
     let report = run(&world(processes, shifts));
     assert_eq!(check(&report), [""; 0]);
-    let mut windows = [0; WINDOWS as usize + 1];
+    let mut windows = vec![0; index(WINDOWS) + 1];
     for (at, hits) in report.chronicle.loans.loans.iter().flat_map(|loan| &loan.admitted) {
-        windows[((BASE_US + at) / PERIOD_US - BASE_US / PERIOD_US) as usize] += hits;
+        windows[index((BASE_US + at) / PERIOD_US - BASE_US / PERIOD_US)] += hits;
     }
     assert!(windows.iter().all(|hits| *hits <= LIMIT), "{windows:?}");
-    windows[1..WINDOWS as usize].iter().sum::<u64>() * 1_000 / (LIMIT * (WINDOWS - 1))
+    windows[1..index(WINDOWS)].iter().sum::<u64>() * 1_000 / (LIMIT * (WINDOWS - 1))
 }
 
 #[test]

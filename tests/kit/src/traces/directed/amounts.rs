@@ -135,7 +135,7 @@ fn marks_are_sealed_once() -> TraceCase {
 
 /// Returns reserves of one hit, each by an ID of its own and after a time.
 fn reserves(ids: std::ops::Range<u32>, after: i64) -> impl Iterator<Item = TraceStep> {
-    ids.map(move |id| (after, decide([hold("reserve", "k0", &id.to_string(), 1)])))
+    ids.map(move |id| (after, decide([hold("reserve", "k0", id.to_string(), 1)])))
 }
 
 /// The backlogs are too short for groups. The first charge of which the next one has a mark is
@@ -246,7 +246,7 @@ fn as_many_marks_as_are_kept_and_one_more() -> TraceCase {
             34 => (MS - 1, 1000),
             _ => (SECOND - 1, 1000),
         };
-        (after, decide([hold("reserve", "k0", &number.to_string(), hits)]))
+        (after, decide([hold("reserve", "k0", number.to_string(), hits)]))
     };
     let mut trace: Vec<_> = (0..129).map(reserve).collect();
     trace.extend([(0, decide([hold("commit", "k0", "0", 0)])), (0, look("k0"))]);

@@ -170,7 +170,7 @@ fn a_hold_of_the_instant_of_a_reset_is_not_given_back() -> TraceCase {
 
 /// Returns a request that reserves one hit by each of some IDs.
 fn reserves(key: &str, ids: std::ops::Range<u32>) -> TraceOperation {
-    decide(ids.map(|id| hold("reserve", key, &id.to_string(), 1)).collect::<Vec<_>>())
+    decide(ids.map(|id| hold("reserve", key, id.to_string(), 1)).collect::<Vec<_>>())
 }
 
 /// Each request checks the records for expired ones, the second one twice.
