@@ -8,7 +8,6 @@ use crate::support::redis::cluster::Cluster;
 use crate::support::rls::Client;
 use crate::support::tollgate::Tollgate;
 use crate::support::web::Web;
-use crate::support::{TEST_TIMEOUT, becomes};
 
 const POLICY: &str = "domain: test
 descriptors:
@@ -21,13 +20,7 @@ async fn counts(flags: &[&str]) {
     let policies = Policies::of(POLICY);
     let service = Tollgate::serve_with(policies.path(), flags);
     let web = Web::new(service.http);
-    becomes(
-        "the service is ready",
-        TEST_TIMEOUT,
-        || web.get("/readyz"),
-        |reply| reply.status == 200,
-    )
-    .await;
+    service.wait_until_ready().await;
     let client = Client::connect(service.grpc).await;
     for expected in [true, true, true, false, false] {
         assert_eq!(client.hit("user", "ann").await, expected);

@@ -165,10 +165,6 @@ impl Fleet {
         Self { services }
     }
 
-    pub(super) fn services(&self) -> impl Iterator<Item = &Tollgate> {
-        self.services.iter().map(|(service, _)| service)
-    }
-
     /// Sends these requests to every process, many at once. Returns those that were admitted.
     pub(super) async fn send(
         &self,

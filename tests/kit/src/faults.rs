@@ -88,6 +88,17 @@ impl Service {
         Load::start(self.tollgate.grpc, Traffic { rate, groups, timeout: None }).await
     }
 
+    /// Asserts the answer of each kind of `on_store_error`; local admits half.
+    pub async fn answers_by_on_store_error(&self, value: &str) {
+        assert_eq!(self.decide("user", value).await, Answer::Unavailable);
+        assert_eq!(self.decide("lenient", value).await, Answer::Ok);
+        assert_eq!(self.decide("strict", value).await, Answer::Over);
+        for _ in 0..5 {
+            assert_eq!(self.decide("alone", value).await, Answer::Ok);
+        }
+        assert_eq!(self.decide("alone", value).await, Answer::Over);
+    }
+
     /// Terminates the service, which must exit with code 0.
     pub fn ends(mut self, state: &str) {
         assert_eq!(self.tollgate.terminate().code(), Some(0), "{state}");

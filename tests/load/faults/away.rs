@@ -7,24 +7,13 @@ use crate::support::faults::{
 };
 use crate::support::redis::Redis;
 
-/// Asserts the answer of each kind of `on_store_error`; local admits half.
-async fn answers_by_on_store_error(service: &Service, value: &str) {
-    assert_eq!(service.decide("user", value).await, Answer::Unavailable);
-    assert_eq!(service.decide("lenient", value).await, Answer::Ok);
-    assert_eq!(service.decide("strict", value).await, Answer::Over);
-    for _ in 0..5 {
-        assert_eq!(service.decide("alone", value).await, Answer::Ok);
-    }
-    assert_eq!(service.decide("alone", value).await, Answer::Over);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn on_store_error_applies_until_the_store_is_first_available() {
     measured(async || {
         let redis = Redis::start().await;
         redis.kill();
         let service = Service::begin(&redis.url(), &["--replicas", "2"]).await;
-        answers_by_on_store_error(&service, "ann").await;
+        service.answers_by_on_store_error("ann").await;
         assert_eq!(service.readiness().await, 503);
 
         let load = service
@@ -72,7 +61,7 @@ async fn on_store_error_applies_at_once_until_a_lost_store_is_back() {
         let gone = load.now();
         redis.kill();
         load.go_on(500).await;
-        answers_by_on_store_error(&service, "ann").await;
+        service.answers_by_on_store_error("ann").await;
         assert_eq!(service.readiness().await, 200, "readiness reports that it was reached once");
         load.go_on(500).await;
         redis.restart().await;

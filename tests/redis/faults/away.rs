@@ -6,24 +6,13 @@ use crate::support::faults::{Answer, Service, report};
 use crate::support::redis::Redis;
 use crate::support::{TEST_TIMEOUT, becomes};
 
-/// Asserts the answer of each kind of `on_store_error`; local admits half.
-async fn answers_by_on_store_error(service: &Service, value: &str) {
-    assert_eq!(service.decide("user", value).await, Answer::Unavailable);
-    assert_eq!(service.decide("lenient", value).await, Answer::Ok);
-    assert_eq!(service.decide("strict", value).await, Answer::Over);
-    for _ in 0..5 {
-        assert_eq!(service.decide("alone", value).await, Answer::Ok);
-    }
-    assert_eq!(service.decide("alone", value).await, Answer::Over);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn with_the_flag_it_is_ready_without_a_store() {
     let redis = Redis::start().await;
     redis.kill();
     let service = Service::begin(&redis.url(), &["--ready-without-store", "--replicas", "2"]).await;
     assert_eq!(service.readiness().await, 200);
-    answers_by_on_store_error(&service, "ann").await;
+    service.answers_by_on_store_error("ann").await;
     service.ends("never connected, ready all the same");
 }
 
