@@ -33,6 +33,8 @@ pub struct Service {
     pub tollgate: Tollgate,
     pub client: Client,
     pub web: Web,
+    /// Read until the service ends: without its file it reports that a change was rejected.
+    _policies: Policies,
 }
 
 impl Service {
@@ -45,13 +47,11 @@ impl Service {
     pub async fn begin_within(timeout: &str, store: &str, flags: &[&str]) -> Self {
         let timeout = std::env::var("FAULTS_STORE_TIMEOUT").unwrap_or_else(|_| timeout.to_owned());
         let own = ["--store", store, "--store-timeout", &timeout];
-        Self::of(Tollgate::serve_with(policies().path(), &[&own, flags].concat())).await
-    }
-
-    pub async fn of(tollgate: Tollgate) -> Self {
+        let policies = policies();
+        let tollgate = Tollgate::serve_with(policies.path(), &[&own, flags].concat());
         let client = Client::connect(tollgate.grpc).await;
         let web = Web::new(tollgate.http);
-        Self { tollgate, client, web }
+        Self { tollgate, client, web, _policies: policies }
     }
 
     /// Starts a service, and waits until it decides.

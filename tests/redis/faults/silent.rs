@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::faults::{Answer, Service, policies, values};
+use crate::support::faults::{Answer, Service, values};
 use crate::support::redis::Redis;
-use crate::support::tollgate::Tollgate;
 use crate::support::{TEST_TIMEOUT, becomes};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn charges_of_callers_that_disconnected_early_are_counted() {
     let redis = Redis::start().await;
-    let patient = ["--store", &redis.url(), "--store-timeout", "60s"];
-    let service = Service::of(Tollgate::serve_with(policies().path(), &patient)).await;
+    let service = Service::begin_within("60s", &redis.url(), &[]).await;
     service.becomes_ready().await;
     becomes(
         "it decides",

@@ -1,6 +1,7 @@
 //! Each fault of a store, and the text with which every view, probe and command reports it: the
 //! rows of the table in `docs/faults.md`.
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic_health::pb::HealthCheckRequest;
@@ -54,6 +55,9 @@ enum Make {
 
 /// So short that timeouts keep being counted while a server hangs.
 const TIMEOUT: &str = "100ms";
+
+/// Decisions at once: more than those without a reply that open a circuit breaker.
+const WAITING: usize = 16;
 
 const READY: &str = "ok";
 const OF_USER: &str = r#"{domain="test",rule="user",kind=""#;
@@ -323,8 +327,9 @@ async fn is_reported(fault: &Fault, service: &Service, url: &str) {
     let user = &values(1)[0];
     let has = |part: &'static str| move |text: &String| text.contains(part);
     let degraded = async || {
-        // Faults that only a decision meets are reported while decisions meet them.
-        let _ = service.decide("user", user).await;
+        // Faults that only a decision meets are reported while decisions meet them; a circuit
+        // breaker opens if several wait in vain before their connection is given up.
+        join_all((0..WAITING).map(|_| service.decide("user", user))).await;
         admin.get("/api/v1/status").await.body
     };
     becomes(&format!("{name}: degraded"), TEST_TIMEOUT, degraded, has(fault.degraded)).await;
