@@ -8,11 +8,15 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use crate::support::{TEST_TIMEOUT, eventually};
 
 /// Separator between the outputs of commands.
 const MARK: &str = "--- the next command ---";
+
+/// Timeout for a command: some send a hundred requests, one after the other.
+const COMMAND_TIMEOUT: Duration = TEST_TIMEOUT.saturating_mul(6);
 
 /// A running shell.
 pub(super) struct Terminal {
@@ -35,6 +39,8 @@ impl Terminal {
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
         command.args(["bash", "--noprofile", "--norc"]).current_dir(folder).env_clear();
         command.env("PATH", path).env("HOME", folder).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
+        // That of the pages is for a store on a machine that is not as busy.
+        command.env("TOLLGATE_STORE_TIMEOUT", "15s");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child =
             command.spawn().unwrap_or_else(|error| panic!("unshare cannot be started: {error}"));
@@ -60,7 +66,7 @@ impl Terminal {
             .unwrap();
         let mut output = String::new();
         loop {
-            let line = self.lines.recv_timeout(TEST_TIMEOUT);
+            let line = self.lines.recv_timeout(COMMAND_TIMEOUT);
             let line = line.unwrap_or_else(|error| {
                 panic!("`{command}` does not end ({error}), and output:\n{output}")
             });

@@ -132,8 +132,14 @@ async fn serve_one_of(
     connected(Tollgate::serve_one_of(number, &flags_of(policies, store, flags))).await
 }
 
+/// Waits until the service is ready and its workers are connected: while one is, it loads scripts,
+/// which would be among the commands that tests count.
 async fn connected(service: Tollgate) -> (Tollgate, Client) {
     becomes("the service is ready", TEST_TIMEOUT, || is_ready(&service), |ready| *ready).await;
+    let admin = Web::new(service.admin);
+    let status = async || admin.get("/api/v1/status").await.body;
+    let are_connected = |status: &String| !status.contains("workers are connected");
+    becomes("its workers are connected", TEST_TIMEOUT, status, are_connected).await;
     let client = Client::connect(service.grpc).await;
     (service, client)
 }
