@@ -1,7 +1,8 @@
-//! The tiers of tests: each module has the row with its tools, CI runs what the README prints, and
-//! no example of a documentation comment is left out.
+//! The tiers of tests: each file belongs to a target, each module has the row with its tools, CI
+//! runs what the README prints, and no example of a documentation comment is left out.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::{File, assert_none, files_in, project};
 
@@ -32,6 +33,60 @@ fn every_module_with_real_parts_has_a_row_with_its_tools() {
     for (target, root) in TARGETS {
         assert_eq!(modules(&read(root)), modules_with_rows(&rows, target), "{target}");
     }
+}
+
+/// Returns the files that no other names as a module, and that are no root of a target.
+fn orphans<'a>(files: &'a [File], roots: &[&str]) -> Vec<&'a str> {
+    let is_named = |path: &str| {
+        let path = Path::new(path);
+        let is_folder = path.file_name().is_some_and(|name| name == "mod.rs");
+        let module = if is_folder { path.parent().unwrap() } else { &path.with_extension("") };
+        let name = module.file_stem().unwrap().to_str().unwrap();
+        let folder = module.parent().unwrap();
+        let lines = [format!("mod {name};"), format!("mod {name} {{")];
+        files
+            .iter()
+            .filter(|file| {
+                let parent = Path::new(&file.path);
+                let is_root = roots.contains(&&*file.path) && parent.parent() == Some(folder);
+                is_root
+                    || *parent == folder.join("mod.rs")
+                    || *parent == folder.with_extension("rs")
+            })
+            .any(|file| {
+                file.text.lines().any(|line| lines.iter().any(|mod_| line.ends_with(&**mod_)))
+            })
+    };
+    let paths = files.iter().map(|file| &*file.path);
+    paths.filter(|path| !roots.contains(path) && !is_named(path)).collect()
+}
+
+#[test]
+fn every_file_belongs_to_a_target() {
+    let files = files_in(&["src", "crates", "envoy/src", "tests"]);
+    let is_root = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap();
+        ["main.rs", "lib.rs", "build.rs"].contains(&name)
+            || path.contains("/examples/")
+            || ["tests/parts.rs", "tests/long.rs", "tests/world.rs"].contains(path)
+    };
+    let roots: Vec<&str> = files.iter().map(|file| &*file.path).filter(is_root).collect();
+    let orphans = orphans(&files, &roots);
+    assert!(orphans.is_empty(), "compiled nowhere: {orphans:#?}");
+}
+
+#[test]
+fn a_file_that_no_module_names_is_found() {
+    let files = [
+        ("tests/main.rs", "mod a;\npub mod b;\n"),
+        ("tests/a/mod.rs", "mod c;\n"),
+        ("tests/a/c.rs", ""),
+        ("tests/a/d.rs", ""),
+        ("tests/b.rs", "mod e {\n}\n"),
+        ("tests/c.rs", ""),
+    ]
+    .map(|(path, text)| File { path: path.to_owned(), text: text.to_owned() });
+    assert_eq!(orphans(&files, &["tests/main.rs"]), ["tests/a/d.rs", "tests/c.rs"]);
 }
 
 #[test]
