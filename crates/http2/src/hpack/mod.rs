@@ -11,8 +11,8 @@ mod huffman;
 mod integer;
 mod static_table;
 
-#[cfg(test)]
-mod differential;
+#[cfg(all(test, feature = "python"))]
+mod python;
 #[cfg(test)]
 mod tests;
 

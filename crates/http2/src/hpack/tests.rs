@@ -3,7 +3,7 @@
 mod appendix_c;
 mod decoding;
 mod encoding;
-mod laws;
+pub(super) mod laws;
 mod reference;
 
 use super::integer::write_integer;
