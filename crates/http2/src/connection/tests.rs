@@ -109,7 +109,6 @@ impl Service for Echo {
 pub(super) struct TestPeer {
     pub(super) connection: Connection<Echo>,
     pub(super) now: Instant,
-    pub(super) budget: Arc<Budget>,
     encoder: Encoder,
     decoder: Decoder,
     unread: Vec<u8>,
@@ -145,7 +144,7 @@ impl TestPeer {
         let connection = Connection::new(Echo::default(), limits, &budget, now);
         let encoder = Encoder::new();
         let decoder = Decoder::new(4096);
-        let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };
+        let mut peer = Self { connection, now, encoder, decoder, unread: Vec::new() };
         peer.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         peer.frame(kind::SETTINGS, 0, 0, &[]);
         peer.sent();
