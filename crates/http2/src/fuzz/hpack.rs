@@ -1,5 +1,4 @@
-//! Arbitrary blocks through a decoder. Header lists through an encoder are compared with a reference
-//! by the laws of `hpack`.
+//! Arbitrary blocks through a decoder. The laws of `hpack` compare an encoder with a reference.
 
 use super::FuzzInput;
 use crate::hpack::Decoder;

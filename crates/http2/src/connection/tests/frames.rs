@@ -95,6 +95,7 @@ fn a_header_block_in_pieces_is_read_as_one() {
     peer.frame(kind::HEADERS, flag::END_STREAM, 1, block);
     peer.frame(kind::CONTINUATION, flag::END_HEADERS, 1, last);
     assert_eq!(peer.sent(), echo(1, b""));
+    assert_eq!(peer.connection.account.used(), 0);
 }
 
 #[test]
