@@ -11,8 +11,6 @@ mod huffman;
 mod integer;
 mod static_table;
 
-#[cfg(all(test, feature = "python"))]
-mod python;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,9 @@
 mod appendix_c;
 mod decoding;
 mod encoding;
-pub(super) mod laws;
+mod laws;
+#[cfg(feature = "python")]
+mod python;
 mod reference;
 
 use super::integer::write_integer;

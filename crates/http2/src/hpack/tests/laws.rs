@@ -25,7 +25,7 @@ const REPEATED: [(&[u8], &[u8]); 8] = [
 
 /// A field of a block written by an encoder.
 #[derive(Clone, Debug)]
-pub(in super::super) enum EncodedField {
+pub(super) enum EncodedField {
     Once(OwnedField),
     Repeated(usize),
 }
@@ -55,14 +55,14 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![40 => short_values(), 4 => vec(any::<u8>(), 0..1500), 1 => vec(any::<u8>(), 3000..5000)]
 }
 
-pub(in super::super) fn written() -> impl Strategy<Value = EncodedField> {
+pub(super) fn written() -> impl Strategy<Value = EncodedField> {
     prop_oneof![
         (names(), values()).prop_map(EncodedField::Once),
         (0..REPEATED.len()).prop_map(EncodedField::Repeated)
     ]
 }
 
-pub(in super::super) fn sizes() -> impl Strategy<Value = u32> {
+pub(super) fn sizes() -> impl Strategy<Value = u32> {
     prop_oneof![0..200_u32, 0..5000_u32, Just(4096), Just(u32::MAX)]
 }
 
@@ -109,7 +109,7 @@ fn maxima() -> impl Strategy<Value = usize> {
 }
 
 /// Writes a block. Returns it and its fields.
-pub(in super::super) fn write(
+pub(super) fn write(
     encoder: &mut Encoder,
     fields: Vec<EncodedField>,
 ) -> (Vec<u8>, Vec<OwnedField>) {

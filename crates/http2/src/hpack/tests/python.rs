@@ -5,7 +5,6 @@
 //! Both sides exchange lines: `connection` begins a connection, `table BYTES` changes the maximum
 //! size of its table, `block HEX NAME=VALUE,NAME=VALUE…` is a header block and its fields, with
 //! names and values in hexadecimal.
-#![allow(clippy::arithmetic_side_effects, reason = "an overflow here is a test that fails")]
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -16,9 +15,8 @@ use proptest::collection::vec;
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 
-use super::tests::laws::{sizes, write, written};
-use super::tests::{OwnedField, decode, hex};
-use super::{Decoder, Encoder};
+use super::laws::{sizes, write, written};
+use super::{Decoder, Encoder, OwnedField, decode, hex};
 
 const CONNECTIONS: usize = 20;
 const BLOCKS: usize = 20;
