@@ -177,11 +177,8 @@ mod tests {
     fn all_requested_connections_are_granted_if_they_fit() {
         for files in [None, Some(20_000), Some(1_048_576)] {
             let limits = ConnectionLimits::divide(files, NEEDS).unwrap();
-            assert_eq!(
-                (limits.grpc.total, limits.http, limits.admin, limits.stats),
-                (16_384, 512, 256, 0),
-                "{files:?}"
-            );
+            let all = (limits.grpc.total, limits.http, limits.admin, limits.stats);
+            assert_eq!(all, (16_384, 512, 256, 0), "{files:?}");
         }
         let with_stats =
             ConnectionLimits::divide(None, FileNeeds { has_stats: true, ..NEEDS }).unwrap();

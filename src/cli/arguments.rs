@@ -85,23 +85,24 @@ mod tests {
 
     #[test]
     fn numbers_are_explained() {
-        let error = |arguments: &[&str]| {
-            let parsed = Cli::try_parse_from(["tollgate"].iter().chain(arguments));
+        let error = |arguments: &str| {
+            let arguments = std::iter::once("tollgate").chain(arguments.split(' '));
+            let parsed = Cli::try_parse_from(arguments);
             let text = explained(parsed.err().unwrap()).to_string();
             text.split("\n\n").next().unwrap().to_owned()
         };
         for (arguments, wanted) in [
-            (&["grant", "a"][..], "'a' for '<HITS>': must be a whole number"),
+            ("grant a", "'a' for '<HITS>': must be a whole number"),
             (
-                &["grant", "99999999999999999999"],
+                "grant 99999999999999999999",
                 "'99999999999999999999' for '<HITS>': number is too large",
             ),
-            (&["serve", "--replicas", "0"], "'0' for '--replicas <N>': must be at least 1"),
-            (&["top", "--lines", ""], "'' for '--lines <N>': must be a whole number"),
+            ("serve --replicas 0", "'0' for '--replicas <N>': must be at least 1"),
+            ("top --lines ", "'' for '--lines <N>': must be a whole number"),
         ] {
             assert_eq!(error(arguments), format!("error: invalid value {wanted}"));
         }
-        let other = error(&["verify", "--target", "a", "--policy", "b", "--rate", "0"]);
+        let other = error("verify --target a --policy b --rate 0");
         assert!(other.contains("0 is not in 1..=100000"), "{other}");
     }
 
@@ -132,15 +133,9 @@ mod tests {
         let words =
             expand(&["tollgate", "--envoyproxy-env", "--grpc-listen", "[::]:2"], &[]).unwrap();
         assert_eq!(words[words.len() - 2..], ["--grpc-listen", "[::]:2"]);
-        assert_eq!(
-            expand(&["tollgate", "serve"], &[("GRPC_PORT", "x")]).unwrap(),
-            ["tollgate", "serve"]
-        );
-        assert!(
-            expand(&["ratelimit"], &[("GRPC_PORT", "x")])
-                .unwrap_err()
-                .to_string()
-                .contains("error: GRPC_PORT: expected")
-        );
+        let invalid = [("GRPC_PORT", "x")];
+        assert_eq!(expand(&["tollgate", "serve"], &invalid).unwrap(), ["tollgate", "serve"]);
+        let error = expand(&["ratelimit"], &invalid).unwrap_err().to_string();
+        assert!(error.contains("error: GRPC_PORT: expected"), "{error}");
     }
 }

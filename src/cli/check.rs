@@ -257,18 +257,6 @@ mod tests {
     }
 
     #[test]
-    fn a_valid_file_is_summarized() {
-        let text = "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: b\n";
-        let (found, loaded) = check(text).unwrap();
-        let text = found.to_string();
-        assert!(
-            text.starts_with("ok: 1 file, 1 domain, 2 rules, 1 limit, 0 warnings; version "),
-            "{text}"
-        );
-        assert!(loaded.warnings.is_empty());
-    }
-
-    #[test]
     fn limits_with_holds_want_ids_that_clients_cannot_choose() {
         let text = "domain: d
 descriptors:

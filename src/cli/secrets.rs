@@ -78,56 +78,43 @@ fn has_password(url: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn warnings(words: &str) -> Vec<String> {
+        let words = std::iter::once("tollgate").chain(words.split(' '));
+        on_command_line(&words.map(OsString::from).collect::<Vec<_>>())
+    }
+
     #[test]
     fn warnings_name_each_secret_and_its_alternative() {
-        let warnings =
-            |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
-        let secrets =
-            ["tollgate", "--redis-password=x", "--store", "redis://:x@h", "--xds-header", "a=b"];
-        let flags: Vec<_> = warnings(&secrets)
-            .iter()
-            .map(|line| line.split(':').next().unwrap().to_owned())
-            .collect();
+        let found = warnings("--redis-password=x --store redis://:x@h --xds-header a=b");
+        let flags: Vec<_> = found.iter().map(|line| line.split(':').next().unwrap()).collect();
         assert_eq!(flags, ["--redis-password", "--store", "--xds-header"]);
-        assert!(warnings(&secrets)[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
-        assert_eq!(
-            warnings(&[
-                "tollgate",
-                "--store",
-                "redis://h",
-                "--redis-password-file",
-                "x",
-                "--hash-key-file=y"
-            ]),
-            [""; 0]
-        );
+        assert!(found[0].contains("--redis-password-file or TOLLGATE_REDIS_PASSWORD"));
     }
 
     #[test]
     fn every_command_and_every_url_is_checked() {
-        let warnings =
-            |words: &[&str]| on_command_line(&words.iter().map(OsString::from).collect::<Vec<_>>());
         for (words, flag) in [
-            (&["top", "--token", "x"][..], "--token"),
-            (&["top", "--token=x", "--once"], "--token"),
-            (&["inspect", "--store", "memory", "--store", "redis://u:x@h"], "--store"),
-            (&["serve", "--otlp-endpoint=https://u:x@h/v1"], "--otlp-endpoint"),
-            (&["top", "--admin", "https://u:x@h:6070"], "--admin"),
-            (&["serve", "--statsd", "tcp://u:x@h"], "--statsd"),
+            ("top --token x", "--token"),
+            ("top --token=x --once", "--token"),
+            ("inspect --store memory --store redis://u:x@h", "--store"),
+            ("serve --otlp-endpoint=https://u:x@h/v1", "--otlp-endpoint"),
+            ("top --admin https://u:x@h:6070", "--admin"),
+            ("serve --statsd tcp://u:x@h", "--statsd"),
         ] {
-            let found = warnings(&[&["tollgate"], words].concat());
+            let found = warnings(words);
             assert!(
                 found.len() == 1 && found[0].starts_with(&format!("{flag}: a ")),
                 "{words:?} {found:?}"
             );
         }
         for words in [
-            &["hit", "h:1", "test", "url=http://a:b@c"][..],
-            &["top", "--token-file", "token"],
-            &["top", "--admin", "http://h:6070/@:"],
-            &["serve", "--otlp-endpoint", "http://user@h"],
+            "--store redis://h --redis-password-file x --hash-key-file=y",
+            "hit h:1 test url=http://a:b@c",
+            "top --token-file token",
+            "top --admin http://h:6070/@:",
+            "serve --otlp-endpoint http://user@h",
         ] {
-            assert_eq!(warnings(&[&["tollgate"], words].concat()), [""; 0], "{words:?}");
+            assert_eq!(warnings(words), [""; 0], "{words}");
         }
     }
 }

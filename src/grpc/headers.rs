@@ -146,28 +146,20 @@ mod tests {
 
     #[test]
     fn the_least_remaining_is_chosen_and_the_first_of_several() {
-        assert_eq!(
-            chosen(&[(Some(5), false, false), (Some(2), false, false), (Some(2), false, false)]),
-            Some(1)
-        );
-        assert_eq!(
-            chosen(&[(None, false, false), (Some(9), false, false)]),
-            Some(1),
-            "without a limit, no headers"
-        );
-        assert_eq!(chosen(&[(None, false, false)]), None);
-        assert_eq!(chosen(&[]), None);
+        let left = |hits| (Some(hits), false, false);
+        let without_limit = (None, false, false);
+        assert_eq!(chosen(&[left(5), left(2), left(2)]), Some(1));
+        assert_eq!(chosen(&[without_limit, left(9)]), Some(1), "without a limit, no headers");
+        assert_eq!([chosen(&[without_limit]), chosen(&[])], [None, None]);
     }
 
     #[test]
     fn the_last_that_denies_by_itself_wins_and_a_vote_does_not() {
-        assert_eq!(
-            chosen(&[(Some(0), true, false), (Some(0), true, false), (Some(0), false, false)]),
-            Some(1)
-        );
-        assert_eq!(chosen(&[(Some(0), false, false), (Some(0), true, false)]), Some(1));
-        assert_eq!(chosen(&[(Some(0), true, true), (Some(0), true, true)]), Some(0));
-        assert_eq!(chosen(&[(Some(0), true, false), (Some(0), true, true)]), Some(0));
+        let [allows, denies] = [false, true].map(|is_over| (Some(0), is_over, false));
+        let vote = (Some(0), true, true);
+        assert_eq!(chosen(&[denies, denies, allows]), Some(1));
+        assert_eq!(chosen(&[allows, denies]), Some(1));
+        assert_eq!([chosen(&[vote, vote]), chosen(&[denies, vote])], [Some(0); 2]);
     }
 
     #[test]

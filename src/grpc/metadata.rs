@@ -157,6 +157,7 @@ fn structure(fields: Struct) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::proto::RateLimitResponse;
     use super::*;
     use serde_json::json;
 
@@ -204,14 +205,8 @@ mod tests {
             merge(&mut all, json!({"deep": json}).as_object().unwrap(), MAX_LEVELS);
             let mut outer = Struct::default();
             outer.fields.insert("metadata".to_owned(), structure(all));
-            let answer = super::super::proto::RateLimitResponse {
-                dynamic_metadata: Some(outer),
-                ..Default::default()
-            };
-            assert!(
-                super::super::proto::RateLimitResponse::decode(answer.encode_to_vec().as_slice())
-                    .is_ok()
-            );
+            let answer = RateLimitResponse { dynamic_metadata: Some(outer), ..Default::default() };
+            assert!(RateLimitResponse::decode(answer.encode_to_vec().as_slice()).is_ok());
         }
     }
 

@@ -34,11 +34,17 @@ fn charged(hits: u64, rest: u64, now: Instant) -> WantResult {
     WantResult::Charged(ChargedLoan { receipt, asked_at: now, charged_at: now, window_rest })
 }
 
+/// Opens a bucket whose proxy denied requests, so that it wants hits.
+fn wanting(terms: LentTerms, denied: u64, now: Instant) -> QuotaBucket {
+    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms));
+    bucket.report(BucketUsage { allowed: 0, denied }, None, now, &OPTIONS);
+    assert!(matches!(bucket.step(now, &OPTIONS), BucketStep::Want(_)));
+    bucket
+}
+
 /// Opens a bucket, and lends it hits whose window has `rest` seconds left.
 fn lent(hits: u64, rest: u64, now: Instant) -> (QuotaBucket, u64) {
-    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
-    bucket.report(BucketUsage { allowed: 0, denied: 1 }, None, now, &OPTIONS);
-    assert!(matches!(bucket.step(now, &OPTIONS), BucketStep::Want(_)));
+    let mut bucket = wanting(terms(1_000, 15), 1, now);
     let (step, unsent) = bucket.wanted_result(charged(hits, rest, now), now, &OPTIONS);
     assert_eq!(unsent, None);
     let BucketStep::Assign(assignment @ Assignment::Loan(_, ttl)) = step else {
@@ -58,9 +64,7 @@ fn a_loan_ends_the_guard_before_its_window_in_whole_seconds() {
     let now = Instant::now();
     assert_eq!(lent(100, 60, now).1, 15, "at most the time of the section");
     assert_eq!(lent(100, 12, now).1, 10);
-    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
-    bucket.report(BucketUsage { allowed: 0, denied: 1 }, None, now, &OPTIONS);
-    bucket.step(now, &OPTIONS);
+    let mut bucket = wanting(terms(1_000, 15), 1, now);
     let (step, unsent) = bucket.wanted_result(charged(100, 2, now), now, &OPTIONS);
     assert_eq!((step, unsent.map(|receipt| receipt.hits)), (BucketStep::Nothing, Some(100)));
     assert_eq!(bucket.due(), Some(now + 2 * SECOND), "the next window begins with a loan");
@@ -69,9 +73,7 @@ fn a_loan_ends_the_guard_before_its_window_in_whole_seconds() {
 #[test]
 fn the_time_that_a_charge_takes_shortens_its_loan() {
     let now = Instant::now();
-    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
-    bucket.report(BucketUsage { allowed: 0, denied: 1 }, None, now, &OPTIONS);
-    bucket.step(now, &OPTIONS);
+    let mut bucket = wanting(terms(1_000, 15), 1, now);
     let later = now + Duration::from_millis(1_500);
     let (step, _) = bucket.wanted_result(charged(100, 12, now), later, &OPTIONS);
     assert!(matches!(step, BucketStep::Assign(Assignment::Loan(_, 8))), "{step:?}");
@@ -185,9 +187,7 @@ fn blanket_answers_are_renewed_by_reports() {
 #[test]
 fn a_denial_lasts_until_hits_may_fit_and_is_then_replaced() {
     let now = Instant::now();
-    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
-    bucket.report(BucketUsage { allowed: 0, denied: 9 }, None, now, &OPTIONS);
-    bucket.step(now, &OPTIONS);
+    let mut bucket = wanting(terms(1_000, 15), 9, now);
     let denied = WantResult::Denied(Some(Micros::from_secs(40)));
     let (step, _) = bucket.wanted_result(denied, now, &OPTIONS);
     let assignment = Assignment::Blanket(Blanket::Deny, 50);
@@ -212,10 +212,7 @@ fn without_the_store_a_loan_runs_out_and_then_the_policy_decides() {
         (Some(Blanket::Allow), BucketStep::Assign(Assignment::Blanket(Blanket::Allow, 7))),
         (Some(Blanket::Deny), BucketStep::Assign(Assignment::Blanket(Blanket::Deny, 7))),
     ] {
-        let mut bucket =
-            QuotaBucket::new(BucketTerms::Lent(LentTerms { on_failure, ..terms(1_000, 15) }));
-        bucket.report(BucketUsage { allowed: 0, denied: 9 }, None, now, &OPTIONS);
-        bucket.step(now, &OPTIONS);
+        let mut bucket = wanting(LentTerms { on_failure, ..terms(1_000, 15) }, 9, now);
         let (step, _) = bucket.wanted_result(charged(100, 60, now), now, &OPTIONS);
         let BucketStep::Assign(assignment) = step else { panic!("{step:?}") };
         bucket.sent(assignment, now, &OPTIONS);

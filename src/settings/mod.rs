@@ -184,13 +184,14 @@ mod tests {
         flags: Flags,
     }
 
-    fn resolve(arguments: &[&str]) -> (Settings, Vec<FlagProblem>) {
-        ServeCommand::parse_from([&["tollgate"], arguments].concat()).flags.resolve()
+    fn resolve(arguments: &str) -> (Settings, Vec<FlagProblem>) {
+        let arguments = std::iter::once("tollgate").chain(arguments.split_whitespace());
+        ServeCommand::parse_from(arguments).flags.resolve()
     }
 
     #[test]
     fn the_defaults_are_valid() {
-        let (settings, problems) = resolve(&[]);
+        let (settings, problems) = resolve("");
         assert_eq!(problems, []);
         assert_eq!(settings.listen.grpc.to_string(), "0.0.0.0:8081");
         assert_eq!(settings.store.memory.max_bytes, 256 << 20);
@@ -199,8 +200,7 @@ mod tests {
 
     #[test]
     fn a_control_plane_takes_the_place_of_files() {
-        let (settings, problems) =
-            resolve(&["--xds", "dns:///envoy-gateway:18001", "--overlay", "a.yaml"]);
+        let (settings, problems) = resolve("--xds dns:///envoy-gateway:18001 --overlay a.yaml");
         assert_eq!(problems, []);
         assert!(settings.policy.places.paths.is_empty() && !settings.policy.are_examples);
         assert_eq!(settings.policy.places.overlays, [std::path::PathBuf::from("a.yaml")]);
@@ -214,44 +214,20 @@ mod tests {
 
     #[test]
     fn all_problems_of_a_control_plane_are_reported_together() {
-        let connection = [
-            "--xds",
-            "nowhere",
-            "--policy",
-            "a.yaml",
-            "--xds-key",
-            "key.pem",
-            "--xds-ca",
-            "ca.pem",
-        ];
-        let rest =
-            ["--xds-header", "bad", "--xds-node-metadata", "a=b,c", "--xds-backoff-max", "1ms"];
-        let (_, problems) = resolve(&[connection.as_slice(), rest.as_slice()].concat());
+        let (_, problems) = resolve(
+            "--xds nowhere --policy a.yaml --xds-key key.pem --xds-ca ca.pem --xds-header bad
+            --xds-node-metadata a=b,c --xds-backoff-max 1ms",
+        );
         let flags: Vec<_> = problems.iter().map(|problem| problem.flag.as_str()).collect();
-        let all = [
-            "--policy",
-            "--xds",
-            "--xds-node-metadata",
-            "--xds-header",
-            "--xds-key",
-            "--xds-ca",
-            "--xds-backoff-max",
-        ];
-        assert_eq!(flags, all);
+        let all =
+            "--policy --xds --xds-node-metadata --xds-header --xds-key --xds-ca --xds-backoff-max";
+        assert_eq!(flags.join(" "), all);
     }
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
-        let (_, problems) = resolve(&[
-            "--grpc-listen",
-            "here",
-            "--memory-max",
-            "lots",
-            "--store",
-            "ftp://x",
-            "--drain-delay",
-            "soon",
-        ]);
+        let (_, problems) =
+            resolve("--grpc-listen here --memory-max lots --store ftp://x --drain-delay soon");
         let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
         insta::assert_snapshot!(problems.join("\n"));
     }

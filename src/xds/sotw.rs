@@ -83,32 +83,25 @@ mod tests {
         }
     }
 
+    /// Returns the version and the nonce of a request.
+    fn of(request: &DiscoveryRequest) -> (&str, &str) {
+        (&request.version_info, &request.response_nonce)
+    }
+
     #[test]
     fn the_version_is_that_of_the_last_response_that_was_taken() {
         let mut asking = StateOfTheWorld::new(Node::default());
-        assert_eq!(
-            (asking.open().version_info.as_str(), asking.open().response_nonce.as_str()),
-            ("", "")
-        );
+        assert_eq!(of(&asking.open()), ("", ""));
         let taken =
             asking.take(response("1", TYPE_URL), &mut |_| Ok::<_, &str>(())).unwrap().unwrap();
-        assert_eq!(
-            (taken.request.version_info.as_str(), taken.request.response_nonce.as_str()),
-            ("1", "nonce of 1")
-        );
+        assert_eq!(of(&taken.request), ("1", "nonce of 1"));
         assert_eq!(taken.request.error_detail, None);
 
         let refused = asking.take(response("2", TYPE_URL), &mut |_| Err("no")).unwrap().unwrap();
-        assert_eq!(
-            (refused.request.version_info.as_str(), refused.request.response_nonce.as_str()),
-            ("1", "nonce of 2")
-        );
+        assert_eq!(of(&refused.request), ("1", "nonce of 2"));
         let detail = refused.request.error_detail.unwrap();
         assert_eq!((detail.code, detail.message.as_str()), (3, "no"));
-        assert_eq!(
-            (asking.open().version_info.as_str(), asking.open().response_nonce.as_str()),
-            ("1", "")
-        );
+        assert_eq!(of(&asking.open()), ("1", ""));
     }
 
     #[test]

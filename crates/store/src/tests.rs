@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use tollgate_core::algorithm::fixed_window::FixedWindow;
+use tollgate_core::algorithm::gcra::Gcra;
 use tollgate_core::algorithm::hold::HoldEffect;
 use tollgate_core::algorithm::judge::{Hits, JudgedBy, Outcome};
 use tollgate_core::algorithm::quota::{Report, Window};
+use tollgate_core::algorithm::sliding_log::SlidingLog;
+use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::verdict::Role;
 use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
@@ -29,12 +32,35 @@ pub(crate) fn memory_at(now: Timestamp) -> (SteppedMemory, Arc<ManualClock>) {
     (Arc::new(MemoryStore::new(bounds, Arc::clone(&clock))), clock)
 }
 
+/// Returns windows, by their amounts and seconds.
+fn windows(amounts: &[(u32, u64)]) -> Vec<Window> {
+    let windows = amounts.iter();
+    windows.map(|(hits, length)| Window::new(*hits, Micros::from_secs(*length)).unwrap()).collect()
+}
+
 /// Returns a limit of fixed windows, by their amounts and seconds.
-pub(crate) fn fixed(windows: &[(u32, u64)], charge: Charge, on_error: OnStoreError) -> Limit {
-    let windows =
-        windows.iter().map(|(amount, length)| Window::new(*amount, Micros::from_secs(*length)));
-    let windows = FixedWindow::new(windows.collect::<Result<_, _>>().unwrap()).unwrap();
-    Limit::new(Algorithm::FixedWindow(windows), charge, on_error).unwrap()
+pub(crate) fn fixed(amounts: &[(u32, u64)], charge: Charge, on_error: OnStoreError) -> Limit {
+    let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows(amounts)).unwrap());
+    Limit::new(algorithm, charge, on_error).unwrap()
+}
+
+/// Returns a limit that is charged when admitted, whose error is one of its requests.
+pub(crate) fn admitted(algorithm: Algorithm) -> Limit {
+    Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+}
+
+pub(crate) fn log(amount: u32, seconds: u64) -> Limit {
+    admitted(Algorithm::SlidingLog(SlidingLog::new(windows(&[(amount, seconds)])).unwrap()))
+}
+
+pub(crate) fn sliding(amount: u32, seconds: u64) -> Limit {
+    let sliding = SlidingWindow::new(windows(&[(amount, seconds)]), 60, Estimate::Strict);
+    admitted(Algorithm::SlidingWindow(sliding.unwrap()))
+}
+
+pub(crate) fn gcra(amount: u32, seconds: u64) -> Limit {
+    let [window] = <[_; 1]>::try_from(windows(&[(amount, seconds)])).unwrap();
+    admitted(Algorithm::Gcra(Gcra::new(window, None, None).unwrap()))
 }
 
 /// Returns a charge of one hit.

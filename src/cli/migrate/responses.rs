@@ -195,10 +195,8 @@ mod tests {
     #[test]
     fn each_field_that_differs_is_named_with_both_values() {
         assert!(fields(&response(5, 4), &response(5, 4), CHARGING).is_empty());
-        assert_eq!(
-            fields(&response(5, 4), &response(5, 3), CHARGING),
-            ["Some(0) limit_remaining 4 3"]
-        );
+        let one = fields(&response(5, 4), &response(5, 3), CHARGING);
+        assert_eq!(one, ["Some(0) limit_remaining 4 3"]);
         let both = ["Some(0) current_limit 5 per HOUR 6 per HOUR", "Some(0) limit_remaining 4 5"];
         assert_eq!(fields(&response(5, 4), &response(6, 5), CHARGING), both);
     }
@@ -212,10 +210,8 @@ mod tests {
             Ok(response)
         };
         assert!(fields(&resets_in(60), &resets_in(61), CHARGING).is_empty());
-        assert_eq!(
-            fields(&resets_in(3_661), &resets_in(60), CHARGING),
-            ["Some(0) duration_until_reset 1h 1m 1s 1m"]
-        );
+        let apart = fields(&resets_in(3_661), &resets_in(60), CHARGING);
+        assert_eq!(apart, ["Some(0) duration_until_reset 1h 1m 1s 1m"]);
     }
 
     #[test]
@@ -229,10 +225,8 @@ mod tests {
         let unknown = error(Code::Unknown, "a");
         let invalid = error(Code::InvalidArgument, "b");
         assert!(fields(&unknown, &error(Code::Unknown, "other"), CHARGING).is_empty());
-        assert_eq!(
-            fields(&unknown, &invalid, CHARGING),
-            ["None error Unknown: a InvalidArgument: b"]
-        );
+        let codes = fields(&unknown, &invalid, CHARGING);
+        assert_eq!(codes, ["None error Unknown: a InvalidArgument: b"]);
         assert_eq!(fields(&unknown, &response(1, 1), CHARGING), ["None error Unknown: a UNKNOWN"]);
     }
 }

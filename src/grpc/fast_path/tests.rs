@@ -1,7 +1,4 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test that panics is a test that fails")]
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
@@ -78,14 +75,13 @@ fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMe
 }
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("nothing here waits"),
-    }
+    future.now_or_never().expect("nothing here waits")
 }
 
-/// Returns the status, headers, body and trailers that the client receives.
-fn parts(answer: Answer<Body>) -> (http::StatusCode, HeaderMap, Bytes, HeaderMap) {
+/// The status, headers, body and trailers that the client receives.
+type CallParts = (http::StatusCode, HeaderMap, Bytes, HeaderMap);
+
+fn parts(answer: Answer<Body>) -> CallParts {
     match answer {
         Answer::Message(exchange) => {
             let map = |name: &'static str, value| {
@@ -104,8 +100,31 @@ fn parts(answer: Answer<Body>) -> (http::StatusCode, HeaderMap, Bytes, HeaderMap
     }
 }
 
+/// Returns the answers of a service by tonic, and of another one by the fast path.
+fn answers(
+    [by_tonic, short]: &[Arc<CallContext<ManualMemory>>; 2],
+    head: &CallHead,
+    request: &[u8],
+) -> [CallParts; 2] {
+    let exchange = || Exchange { request: request.to_vec(), answer: Vec::new() };
+    [
+        parts(ready(answer_by_tonic(Arc::clone(by_tonic), head.clone(), exchange()))),
+        parts(ready(answer(Arc::clone(short), head.clone(), exchange()))),
+    ]
+}
+
 fn framed(message: &[u8]) -> Vec<u8> {
     [&[0], &u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
+}
+
+/// Returns an encoded request.
+fn asking(descriptors: Vec<RateLimitDescriptor>) -> Vec<u8> {
+    RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 }.encode_to_vec()
+}
+
+fn of_ann(key: &'static str) -> RateLimitDescriptor {
+    let entries = vec![Entry { key: key.into(), value: "ann".into() }];
+    RateLimitDescriptor { entries, ..Default::default() }
 }
 
 fn entries() -> impl Strategy<Value = Entry> {
@@ -183,12 +202,9 @@ proptest! {
     ) {
         let style = AnswerStyle { dynamic_metadata, ..AnswerStyle::default() };
         let rights = if is_restricted { DomainRights::of(&[Allowance::parse("*=b").unwrap()], &[], None) } else { DomainRights::All };
-        let short = context(style.clone(), rights.clone());
-        let by_tonic = context(style, rights);
+        let both = [(); 2].map(|()| context(style.clone(), rights.clone()));
         for (message, head) in calls {
-            let exchange = || Exchange { request: framed(&message), answer: Vec::new() };
-            let expected = parts(ready(answer_by_tonic(Arc::clone(&by_tonic), head.clone(), exchange())));
-            let found = parts(ready(answer(Arc::clone(&short), head, exchange())));
+            let [expected, found] = answers(&both, &head, &framed(&message));
             prop_assert_eq!(found, expected, "{:?}", RateLimitRequest::decode(message.as_slice()));
         }
     }
@@ -226,12 +242,7 @@ fn a_call_that_waits_for_its_store_does_not_grow() {
 
 #[test]
 fn a_compressed_message_is_answered_like_any_other() {
-    let message = RateLimitRequest {
-        domain: "a".to_owned(),
-        descriptors: vec![RateLimitDescriptor::default()],
-        hits_addend: 0,
-    };
-    let message = message.encode_to_vec();
+    let message = asking(vec![RateLimitDescriptor::default()]);
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, &message).unwrap();
     let mut compressed = framed(&encoder.finish().unwrap());
@@ -240,17 +251,10 @@ fn a_compressed_message_is_answered_like_any_other() {
     for (body, is_read) in
         [(framed(&message), true), (compressed.clone(), true), (compressed[..20].to_vec(), false)]
     {
-        let answers = [true, false].map(|by_tonic| {
-            let context = context(AnswerStyle::default(), DomainRights::All);
-            let exchange = Exchange { request: body.clone(), answer: Vec::new() };
-            parts(if by_tonic {
-                ready(answer_by_tonic(context, head.clone(), exchange))
-            } else {
-                ready(answer(context, head.clone(), exchange))
-            })
-        });
-        assert_eq!(answers[0], answers[1]);
-        assert_eq!(answers[0].3.get("grpc-status").is_some_and(|status| status == "0"), is_read);
+        let both = [(); 2].map(|()| context(AnswerStyle::default(), DomainRights::All));
+        let [tonic, own] = answers(&both, &head, &body);
+        assert_eq!(tonic, own);
+        assert_eq!(own.3.get("grpc-status").is_some_and(|status| status == "0"), is_read);
     }
 }
 
@@ -269,26 +273,15 @@ fn a_check_is_answered_as_by_tonic() {
     let denied = message("ann", "/a/..%2fb");
     let calls = [message("ann", "/"), Vec::new(), denied, vec![0xff]];
     let calls = calls.into_iter().chain(vec![message("ann", "/"); 4]);
-    let contexts = [true, false]
-        .map(|by_tonic| (by_tonic, context(AnswerStyle::default(), DomainRights::All)));
+    let both = [(); 2].map(|()| context(AnswerStyle::default(), DomainRights::All));
+    let head = CallHead { method: UnaryMethod::Check, ..CallHead::default() };
     let mut statuses = Vec::new();
     for message in calls {
-        let answers = contexts.each_ref().map(|(by_tonic, context)| {
-            let head = CallHead { method: UnaryMethod::Check, ..CallHead::default() };
-            let exchange = Exchange { request: framed(&message), answer: Vec::new() };
-            let context = Arc::clone(context);
-            parts(if *by_tonic {
-                ready(answer_by_tonic(context, head, exchange))
-            } else {
-                ready(answer(context, head, exchange))
-            })
-        });
-        let [tonic, own] = &answers;
+        let [tonic, own] = answers(&both, &head, &framed(&message));
         assert_eq!((tonic.0, &tonic.2), (own.0, &own.2));
-        let status = |parts: &(_, HeaderMap, _, HeaderMap)| {
-            parts.3.get("grpc-status").or(parts.1.get("grpc-status")).cloned()
-        };
-        assert_eq!(status(tonic), status(own));
+        let status =
+            |parts: &CallParts| parts.3.get("grpc-status").or(parts.1.get("grpc-status")).cloned();
+        assert_eq!(status(&tonic), status(&own));
         statuses.extend(CheckResponse::decode(own.2.get(PREFIX..).unwrap_or_default()).ok());
     }
     let denials = statuses
@@ -302,11 +295,7 @@ fn a_call_of_many_descriptors_counts_as_work() {
     let work = |count: usize| {
         let mut context = context(AnswerStyle::default(), DomainRights::All);
         Arc::get_mut(&mut context).unwrap().max_message = 1 << 10;
-        let one = Entry { key: "user".into(), value: "ann".into() };
-        let descriptor = RateLimitDescriptor { entries: vec![one], ..Default::default() };
-        let descriptors = vec![descriptor; count];
-        let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };
-        let request = framed(&message.encode_to_vec());
+        let request = framed(&asking(vec![of_ann("user"); count]));
         let exchange = Exchange { request, answer: Vec::new() };
         ready(answer(Arc::clone(&context), CallHead::default(), exchange));
         context.work.take()
@@ -319,14 +308,9 @@ fn a_call_of_many_descriptors_counts_as_work() {
 #[test]
 fn a_call_that_need_not_wait_allocates_nothing() {
     let context = context(AnswerStyle::default(), DomainRights::All);
-    let one = Entry { key: "burst".into(), value: "ann".into() };
-    let descriptors = vec![RateLimitDescriptor { entries: vec![one], ..Default::default() }];
-    let message = RateLimitRequest { domain: "a".to_owned(), descriptors, hits_addend: 0 };
+    let message = asking(vec![of_ann("burst")]);
     let mut exchanges: Vec<_> = (0..2)
-        .map(|_| Exchange {
-            request: framed(&message.encode_to_vec()),
-            answer: Vec::with_capacity(128),
-        })
+        .map(|_| Exchange { request: framed(&message), answer: Vec::with_capacity(128) })
         .collect();
     // The first call creates the counter.
     let mut call =

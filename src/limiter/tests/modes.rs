@@ -15,17 +15,6 @@ fn a_shadow_rule_never_denies_and_other_rules_are_charged() {
 }
 
 #[test]
-fn quota_rules_deny_only_where_all_of_them_do() {
-    let bench = bench(
-        "  - {key: p, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
-  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
-    );
-    assert_eq!(bench.decide(&[take("p"), take("q")]), "OK: 0 1");
-    assert_eq!(bench.decide(&[take("p"), take("q")]), "OK: OVER 0");
-    assert_eq!(bench.decide(&[take("p"), take("q")]), "OVER: OVER OVER");
-}
-
-#[test]
 fn in_global_quota_mode_a_request_is_denied_where_every_descriptor_that_is_not_unlimited_denies() {
     let rules = format!("{PLAIN}  - {{key: free, rate_limit: {{unlimited: true}}}}\n");
     let bench = bench_of(load(&format!("domain: d\ndescriptors:\n{rules}")), QUOTA, 1 << 20);

@@ -3,15 +3,13 @@
 use super::*;
 use crate::telemetry::statistics::{Stats, StatsOptions};
 
+const OF_10: &str = "  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n";
+
 fn counted(rules: &str, shadow: bool, max_series: usize) -> LimiterFixture {
     let stats = Stats::new(StatsOptions { near_limit_ratio: 0.8, max_series }, |_| Box::new([]));
-    let metrics = Metrics::with_stats(Some(stats));
-    bench_with(
-        metrics,
-        load(&format!("domain: d\ndescriptors:\n{rules}")),
-        Modes { shadow, quota: false },
-        1 << 20,
-    )
+    let policies = load(&format!("domain: d\ndescriptors:\n{rules}"));
+    let modes = Modes { shadow, quota: false };
+    bench_with(Metrics::with_stats(Some(stats)), policies, modes, 1 << 20)
 }
 
 /// Returns the counts of rules, without the common prefix, zeros and gauges.
@@ -23,8 +21,7 @@ fn text(bench: &LimiterFixture) -> String {
 
 #[test]
 fn hits_are_within_near_or_over_the_limit() {
-    let bench =
-        counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    let bench = counted(OF_10, false, 10);
     bench.decide(&[hits("a=1", Hits::Charge(7))]);
     bench.decide(&[hits("a=1", Hits::Charge(2))]);
     bench.decide(&[hits("a=1", Hits::Peek(0))]);
@@ -78,8 +75,7 @@ fn hits_that_cross_the_limit_are_split_between_near_and_over() {
 
 #[test]
 fn hits_that_are_given_back_are_counted_apart() {
-    let bench =
-        counted("  - {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n", false, 10);
+    let bench = counted(OF_10, false, 10);
     bench.decide(&[hits("a=1", Hits::Charge(7)), hits("a=1", Hits::Refund(3))]);
     insta::assert_snapshot!(text(&bench), @r"
     rate_limit.d.a.total_hits: 7
@@ -131,11 +127,9 @@ fn values_of_requests_make_series_up_to_a_bound() {
         bench.decide(&[take(&format!("v={value},w=1"))]);
     }
     bench.decide(&[take("a=late"), overridden("a=1", 10, 60)]);
-    let text: String = text(&bench)
-        .lines()
-        .filter(|line| line.contains("total_hits"))
-        .fold(String::new(), |text, line| text + line + "\n");
-    insta::assert_snapshot!(text, @r"
+    let text = text(&bench);
+    let total: Vec<_> = text.lines().filter(|line| line.contains("total_hits")).collect();
+    insta::assert_snapshot!(total.join("\n"), @r"
     rate_limit.d.a_10_0_0_1.total_hits: 1
     rate_limit.d.other.total_hits: 2
     rate_limit.d.v.other.total_hits: 2

@@ -14,9 +14,7 @@ fn step(make: impl FnOnce() -> QuotaBucket, when: Instant) -> BucketStep {
 
 /// Returns a bucket that was denied hits at `now`, for `retry` seconds.
 fn denied(retry: u64, now: Instant) -> QuotaBucket {
-    let mut bucket = QuotaBucket::new(BucketTerms::Lent(terms(1_000, 15)));
-    bucket.report(BucketUsage { allowed: 0, denied: 9 }, None, now, &OPTIONS);
-    bucket.step(now, &OPTIONS);
+    let mut bucket = wanting(terms(1_000, 15), 9, now);
     let result = WantResult::Denied(Some(Micros::from_secs(retry)));
     let (step, _) = bucket.wanted_result(result, now, &OPTIONS);
     let BucketStep::Assign(assignment) = step else { panic!("{step:?}") };

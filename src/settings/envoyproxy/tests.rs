@@ -1,25 +1,26 @@
 use super::*;
 use crate::envoyproxy::{Flag, Translation, Variables};
 
-fn translate(variables: &Variables) -> Translation {
-    crate::envoyproxy::translate(variables, &service_flags())
+/// Translates variables, such as `HOST=:: PORT=9000`.
+fn translate(variables: &str) -> Translation {
+    let pairs = variables.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let variables: Variables =
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    crate::envoyproxy::translate(&variables, &service_flags())
 }
 
 /// Returns the problems of variables, as text.
-fn problems(pairs: &[(&str, &str)]) -> Vec<String> {
-    translate(&variables(pairs)).problems.iter().map(ToString::to_string).collect()
-}
-
-fn variables(pairs: &[(&str, &str)]) -> Variables {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+fn problems(variables: &str) -> String {
+    let problems = translate(variables).problems;
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Returns the flags that these variables change or remove, compared with no variables.
-fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
-    let translation = translate(&variables(pairs));
-    assert_eq!(translation.problems, [], "{pairs:?}");
+fn flags(variables: &str) -> Vec<String> {
+    let translation = translate(variables);
+    assert_eq!(translation.problems, [], "{variables}");
     let flags = translation.flags;
-    let usual = translate(&Variables::new()).flags;
+    let usual = translate("").flags;
     let is_gone = |flag: &&Flag| flags.iter().all(|other| other.name != flag.name);
     let gone = usual.iter().filter(is_gone).map(|flag| format!("no {}", flag.name));
     let changed = flags.iter().filter(|flag| !usual.contains(flag));
@@ -29,7 +30,7 @@ fn flags(pairs: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn nothing_set_is_that_services_defaults() {
-    let translation = translate(&Variables::new());
+    let translation = translate("");
     let lines: Vec<_> = translation.flags.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(lines.join("\n"), @r##"
     --grpc-listen 0.0.0.0:8081
@@ -125,29 +126,20 @@ const CASES: &[(&str, &str)] = &[
 #[test]
 fn each_variable_makes_its_flags() {
     for (set, expected) in CASES {
-        let set: Vec<_> = set.split(' ').filter_map(|pair| pair.split_once('=')).collect();
-        assert_eq!(flags(&set).join(" + "), *expected, "{set:?}");
+        assert_eq!(flags(set).join(" + "), *expected, "{set}");
     }
 }
 
 #[test]
 fn a_control_plane_takes_the_place_of_files() {
-    let all = [
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-        ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
-        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
-        ("CONFIG_GRPC_XDS_NODE_METADATA", "a=b,c=d"),
-        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "x:y"),
-        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/c"),
-        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/k"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/a"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "gw"),
-        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1s"),
-        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "2s"),
-        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "100"),
-    ];
-    insta::assert_snapshot!(flags(&all).join("\n"), @r##"
+    const ALL: &str = "CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=envoy-gateway:18001
+        CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit CONFIG_GRPC_XDS_NODE_METADATA=a=b,c=d
+        CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=x:y CONFIG_GRPC_XDS_SERVER_USE_TLS=true
+        CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/c CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/k
+        CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/a CONFIG_GRPC_XDS_SERVER_TLS_SAN=gw
+        XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=1s XDS_CLIENT_BACKOFF_MAX_INTERVAL=2s
+        XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=100";
+    insta::assert_snapshot!(flags(ALL).join("\n"), @r##"
     --xds envoy-gateway:18001
     --xds-node-id envoy-ratelimit
     --xds-node-metadata a=b,c=d
@@ -166,34 +158,24 @@ fn a_control_plane_takes_the_place_of_files() {
     no --start-without-policy
     no --ready-without-policy
     "##);
-    let has = |more: &[(&str, &str)], flag: &str| {
-        let translation = translate(&variables(&[&all, more].concat()));
+    let has = |more: &str, flag: &str| {
+        let translation = translate(&format!("{ALL} {more}"));
         translation.flags.iter().any(|one| one.name == flag)
     };
-    assert!(!has(&[], "--policy") && !has(&[], "--ready-without-policy"));
-    assert!(has(&[("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")], "--ready-without-policy"));
+    assert!(!has("", "--policy") && !has("", "--ready-without-policy"));
+    assert!(has("FORCE_START_WITHOUT_INITIAL_CONFIG=true", "--ready-without-policy"));
 }
 
 #[test]
 fn all_unsupported_settings_are_reported_together() {
-    let found = problems(&[
-        ("BACKEND_TYPE", "memcache"),
-        ("MEMCACHE_HOST_PORT", "memcached:11211"),
-        ("MEMCACHE_SRV", "_memcache._tcp.local"),
-        ("PORT", "eighty"),
-        ("GRPC_PORT", "70000"),
-        ("GRPC_HOST", "ratelimit.local"),
-        ("USE_STATSD", "yes"),
-        ("EXTRA_TAGS", "a=b"),
-        ("STATS_FLUSH_INTERVAL", "10"),
-        ("LOG_LEVEL", "loud"),
-        ("CONFIG_TYPE", "file"),
-        ("USE_DOG_STATSD", "true"),
-        ("USE_DOG_STATSD_MOGRIFIERS", "A"),
-        ("REDIS_PERSECOND", "true"),
-        ("REDIS_PERSECOND_TYPE", "RING"),
-    ]);
-    insta::assert_snapshot!(found.join("\n"), @r##"
+    let found = problems(
+        "BACKEND_TYPE=memcache MEMCACHE_HOST_PORT=memcached:11211
+        MEMCACHE_SRV=_memcache._tcp.local PORT=eighty GRPC_PORT=70000 GRPC_HOST=ratelimit.local
+        USE_STATSD=yes EXTRA_TAGS=a=b STATS_FLUSH_INTERVAL=10 LOG_LEVEL=loud CONFIG_TYPE=file
+        USE_DOG_STATSD=true USE_DOG_STATSD_MOGRIFIERS=A REDIS_PERSECOND=true
+        REDIS_PERSECOND_TYPE=RING",
+    );
+    insta::assert_snapshot!(found, @r##"
     PORT: expected a whole number, found `eighty`
     USE_STATSD: expected true or false, found `yes`
     EXTRA_TAGS: expected key:value,key:value, found `a=b`
@@ -210,116 +192,69 @@ fn all_unsupported_settings_are_reported_together() {
 
 #[test]
 fn problems_of_flags_are_reported_by_their_variables() {
-    let problems = |pairs: &[(&str, &str)]| problems(pairs).join("\n");
-    let certificate = problems(&[("REDIS_TLS_CLIENT_CERT", "/c")]);
-    assert!(certificate.starts_with("REDIS_TLS_CLIENT_KEY: "), "{certificate}");
-    let prefix = problems(&[("CACHE_KEY_PREFIX", "a{b")]);
-    assert!(
-        prefix.starts_with("CACHE_KEY_PREFIX: ") && prefix.contains("unclosed hash tag"),
-        "{prefix}"
-    );
-    let metadata = problems(&[
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
-        ("CONFIG_GRPC_XDS_SERVER_URL", "h:1"),
-        ("CONFIG_GRPC_XDS_NODE_METADATA", "hunter2"),
-    ]);
-    assert!(
-        metadata.starts_with("CONFIG_GRPC_XDS_NODE_METADATA: ") && !metadata.contains("hunter2"),
-        "{metadata}"
-    );
-    let both = problems(&[
-        ("REDIS_SOCKET_TYPE", "tcp"),
-        ("REDIS_URL", "h:port"),
-        ("NEAR_LIMIT_RATIO", "7"),
-    ]);
-    let all = problems(&[("PORT", "eighty"), ("NEAR_LIMIT_RATIO", "7")]);
-    assert!(
-        all.contains("PORT: ")
-            && all.contains("NEAR_LIMIT_RATIO: ")
-            && !all.contains("http-listen"),
-        "{all}"
-    );
-    assert!(
-        both.contains("REDIS_SOCKET_TYPE, REDIS_URL: ") && both.contains("NEAR_LIMIT_RATIO: "),
-        "{both}"
-    );
-}
-
-#[test]
-fn a_redis_address_that_contradicts_its_socket_type_is_reported() {
-    let problems = |pairs: &[(&str, &str)]| problems(pairs).join("\n");
     let not_set = "REDIS_SOCKET_TYPE, REDIS_URL: REDIS_SOCKET_TYPE is not set, which means `unix`, and `redis:6379` is not \
                    the path of a socket; set REDIS_SOCKET_TYPE=tcp for host:port";
-    assert_eq!(problems(&[("REDIS_URL", "redis:6379")]), not_set);
-    let set = problems(&[
-        ("REDIS_SOCKET_TYPE", "unix"),
-        ("REDIS_URL", "redis:6379"),
-        ("REDIS_TLS_CACERT", "/a"),
-    ]);
-    assert!(set.contains("REDIS_SOCKET_TYPE is `unix`, and") && set.lines().count() == 1, "{set}");
-    for kind in ["SINGLE", "CLUSTER", "SENTINEL"] {
-        let empty =
-            problems(&[("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", kind), ("REDIS_URL", "")]);
-        assert_eq!(
-            empty,
-            "REDIS_URL: expected the address of a Redis, such as redis:6379, found an empty text"
-        );
+    let no_address =
+        "REDIS_URL: expected the address of a Redis, such as redis:6379, found an empty text";
+    let drain = "TOLLGATE_DRAIN_DELAY: expected a duration such as 500ms or 10s, found `soon`";
+    let one_port = "GRPC_PORT, PORT: expected different ports, found 8081 in both";
+    for (set, expected) in [
+        ("REDIS_URL=redis:6379", not_set),
+        ("REDIS_SOCKET_TYPE=tcp REDIS_TYPE=SINGLE REDIS_URL=", no_address),
+        ("REDIS_SOCKET_TYPE=tcp REDIS_TYPE=CLUSTER REDIS_URL=", no_address),
+        ("REDIS_SOCKET_TYPE=tcp REDIS_TYPE=SENTINEL REDIS_URL=", no_address),
+        // Variables of tollgate itself.
+        ("TOLLGATE_DRAIN_DELAY=soon", drain),
+        ("TOLLGATE_DRAIN_DELAY=1s TOLLGATE_SHADOW_MODE=true TOLLGATE_NEAR_LIMIT_RATIO=x", ""),
+        // Two listeners on one port.
+        ("PORT=8081", one_port),
+        ("PORT=0 GRPC_PORT=0 DEBUG_PORT=0", ""),
+        ("PORT=8081 HOST=127.0.0.1 GRPC_HOST=127.0.0.2", ""),
+    ] {
+        assert_eq!(problems(set), expected, "{set}");
     }
-    let second = problems(&[("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_URL", "h:1")]);
-    assert!(second.starts_with("REDIS_PERSECOND_SOCKET_TYPE, REDIS_PERSECOND_URL: "), "{second}");
-}
-
-#[test]
-fn variables_of_tollgate_itself_are_checked_too() {
-    let drain = problems(&[("TOLLGATE_DRAIN_DELAY", "soon")]);
-    assert_eq!(
-        drain,
-        ["TOLLGATE_DRAIN_DELAY: expected a duration such as 500ms or 10s, found `soon`"]
+    for (set, expected) in [
+        ("REDIS_TLS_CLIENT_CERT=/c", ["REDIS_TLS_CLIENT_KEY: ", ""]),
+        ("CACHE_KEY_PREFIX=a{b", ["CACHE_KEY_PREFIX: ", "unclosed hash tag"]),
+        (
+            "REDIS_SOCKET_TYPE=tcp REDIS_URL=h:port NEAR_LIMIT_RATIO=7",
+            ["REDIS_SOCKET_TYPE, REDIS_URL: ", "NEAR_LIMIT_RATIO: "],
+        ),
+        ("PORT=eighty NEAR_LIMIT_RATIO=7", ["PORT: ", "NEAR_LIMIT_RATIO: "]),
+        (
+            "REDIS_SOCKET_TYPE=unix REDIS_URL=redis:6379 REDIS_TLS_CACERT=/a",
+            ["REDIS_SOCKET_TYPE is `unix`, and", ""],
+        ),
+        (
+            "REDIS_PERSECOND=true REDIS_PERSECOND_URL=h:1",
+            ["REDIS_PERSECOND_SOCKET_TYPE, REDIS_PERSECOND_URL: ", ""],
+        ),
+    ] {
+        let found = problems(set);
+        assert!(expected.iter().all(|text| found.contains(text)), "{found}");
+        let count = expected.iter().filter(|text| text.ends_with(": ")).count();
+        assert_eq!(found.lines().count(), count.max(1), "{found}");
+    }
+    let metadata = problems(
+        "CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=h:1
+        CONFIG_GRPC_XDS_NODE_METADATA=hunter2",
     );
-    let own = [
-        ("TOLLGATE_DRAIN_DELAY", "1s"),
-        ("TOLLGATE_SHADOW_MODE", "true"),
-        ("TOLLGATE_NEAR_LIMIT_RATIO", "x"),
-    ];
-    assert_eq!(problems(&own), [""; 0]);
-}
-
-#[test]
-fn two_listeners_on_one_port_are_a_problem() {
-    assert_eq!(
-        problems(&[("PORT", "8081")]),
-        ["GRPC_PORT, PORT: expected different ports, found 8081 in both"]
-    );
-    assert_eq!(
-        problems(&[("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")]),
-        Vec::<String>::new()
-    );
-    let hosts = [("PORT", "8081"), ("HOST", "127.0.0.1"), ("GRPC_HOST", "127.0.0.2")];
-    assert_eq!(problems(&hosts), Vec::<String>::new());
+    assert!(metadata.starts_with("CONFIG_GRPC_XDS_NODE_METADATA: "), "{metadata}");
+    assert!(!metadata.contains("hunter2"), "{metadata}");
 }
 
 #[test]
 fn settings_with_another_equivalent_are_noted() {
-    let notes = |pairs: &[(&str, &str)]| translate(&variables(pairs)).notes;
-    assert_eq!(
-        notes(&[
-            ("TRACING_ENABLED", "1"),
-            ("REDIS_POOL_SIZE", "5"),
-            ("EXPIRATION_JITTER_MAX_SECONDS", "0")
-        ])
-        .len(),
-        0
-    );
-    assert_eq!(
-        notes(&[("EXTRA_TAGS", "a:"), ("GRPC_SERVER_USE_TLS", "1"), ("GRPC_CLIENT_TLS_SAN", "s")])
-            .len(),
-        2
-    );
-    assert_eq!(notes(&[("REDIS_STARTUP_MAX_ELAPSED_TIME", "1m"), ("MEMCACHE_SRV", "x")]).len(), 2);
-    assert_eq!(notes(&[("USE_DOG_STATSD", "true")]).len(), 0);
-    let both = notes(&[("USE_DOG_STATSD", "true"), ("USE_STATSD", "true")]);
-    assert!(
-        both.iter().any(|note| note.starts_with("USE_DOG_STATSD, USE_STATSD: DogStatsD is used")),
-        "{both:?}"
-    );
+    for (set, count) in [
+        ("TRACING_ENABLED=1 REDIS_POOL_SIZE=5 EXPIRATION_JITTER_MAX_SECONDS=0", 0),
+        ("EXTRA_TAGS=a: GRPC_SERVER_USE_TLS=1 GRPC_CLIENT_TLS_SAN=s", 2),
+        ("REDIS_STARTUP_MAX_ELAPSED_TIME=1m MEMCACHE_SRV=x", 2),
+        ("USE_DOG_STATSD=true", 0),
+        ("USE_DOG_STATSD=true USE_STATSD=true", 1),
+    ] {
+        let notes = translate(set).notes;
+        assert_eq!(notes.len(), count, "{notes:?}");
+        let is_of_both = notes.first().is_some_and(|note| note.contains("DogStatsD is used"));
+        assert_eq!(is_of_both, set.ends_with("USE_STATSD=true") && count == 1, "{notes:?}");
+    }
 }

@@ -133,16 +133,10 @@ fn an_unlimited_rule_has_no_unit_and_one_with_a_unit_is_refused() {
             RateLimitPolicy { unlimited: true, unit: unit.into(), ..RateLimitPolicy::default() };
         loaded(&config(vec![RateLimitDescriptor { rate_limit: Some(limit), ..rule("k", "") }]))
     };
-    assert_eq!(
-        unlimited(RateLimitUnit::Unknown).unwrap().rules().next().unwrap().imposes(),
-        &Imposes::Unlimited
-    );
-    assert!(
-        unlimited(RateLimitUnit::Day)
-            .unwrap_err()
-            .to_string()
-            .contains("`unit` and `unlimited: true` cannot be combined")
-    );
+    let set = unlimited(RateLimitUnit::Unknown).unwrap();
+    assert_eq!(set.rules().next().unwrap().imposes(), &Imposes::Unlimited);
+    let report = unlimited(RateLimitUnit::Day).unwrap_err().to_string();
+    assert!(report.contains("`unit` and `unlimited: true` cannot be combined"), "{report}");
 }
 
 #[test]

@@ -98,12 +98,19 @@ mod tests {
     use super::super::{Algorithm, Charge, OnStoreError};
     use super::*;
 
-    fn window(limit: u32, seconds: u64) -> Window {
+    fn window((limit, seconds): (u32, u64)) -> Window {
         Window::new(limit, Micros::from_secs(seconds)).unwrap()
     }
 
-    fn limit(algorithm: Algorithm) -> Limit {
-        Limit::new(algorithm, Charge::Always, OnStoreError::Error).unwrap()
+    fn fixed<const N: usize>(windows: [(u32, u64); N]) -> Limit {
+        let windows = FixedWindow::new(windows.map(window).to_vec()).unwrap();
+        Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap()
+    }
+
+    /// Returns a limit of hits a minute.
+    fn gcra(limit: u32, burst: Option<u32>) -> Limit {
+        let gcra = Gcra::new(window((limit, 60)), burst, None).unwrap();
+        Limit::new(Algorithm::Gcra(gcra), Charge::Always, OnStoreError::Error).unwrap()
     }
 
     #[test]
@@ -118,13 +125,10 @@ mod tests {
 
     #[test]
     fn a_percentage_is_of_the_hits_that_can_be_admitted_at_once() {
-        let windows = limit(Algorithm::FixedWindow(
-            FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap(),
-        ));
+        let windows = fixed([(500, 60), (900, 90)]);
         assert_eq!([100, 10_000, 1].map(|part| windows.part(part)), [5, 500, 1]);
-        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), Some(2_000), None).unwrap()));
-        assert_eq!(gcra.part(100), 20);
-        let ban = limit(Algorithm::Gcra(Gcra::new(window(0, 60), Some(2_000), None).unwrap()));
+        assert_eq!(gcra(500, Some(2_000)).part(100), 20);
+        let ban = gcra(0, Some(2_000));
         assert_eq!(ban.at_once(), 0);
         let lease = |hits| Lease { hits, ttl: Micros::from_secs(1) };
         assert_eq!(
@@ -136,9 +140,7 @@ mod tests {
 
     #[test]
     fn a_block_of_several_fixed_windows_ends_with_the_first_and_counts_until_the_last() {
-        let windows = limit(Algorithm::FixedWindow(
-            FixedWindow::new(vec![window(500, 60), window(900, 90)]).unwrap(),
-        ));
+        let windows = fixed([(500, 60), (900, 90)]);
         let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
         let ends = |seconds| {
             windows
@@ -146,38 +148,34 @@ mod tests {
                 .map(|(first, last)| [first, last].map(|end| end.get() / 1_000_000))
         };
         assert_eq!([50, 80, 180].map(ends), [Some([10, 40]), Some([10, 40]), Some([60, 90])]);
-        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
-        assert_eq!(gcra.windows_end_after(at(50)), None);
+        assert_eq!(gcra(500, None).windows_end_after(at(50)), None);
         assert_eq!(windows.charged(Charge::Admitted).charge_mode(), Charge::Admitted);
     }
 
     #[test]
     fn one_hit_fits_no_later_than_the_time_derived_from_a_block() {
-        let gcra = limit(Algorithm::Gcra(Gcra::new(window(7, 60), None, None).unwrap()));
+        let gcra = gcra(7, None);
         let at = Timestamp::from_micros(1_000_000_000);
         let mut state = gcra.unused();
         gcra.charge(&mut state, 7, at).unwrap();
         let retry = |hits| gcra.report(&state, Some(hits), at).unwrap().retry_after.unwrap();
         let derived = gcra.retry_of_one(5, retry(5)).unwrap();
         assert!(derived <= retry(1) && retry(1) - derived <= Micros::new(1), "{derived}");
-        let fixed = limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(5, 60)]).unwrap()));
-        assert_eq!(fixed.retry_of_one(5, Micros::new(9)), Some(Micros::new(9)));
-        let several = vec![window(500, 60), window(900, 90)];
-        let several = limit(Algorithm::FixedWindow(FixedWindow::new(several).unwrap()));
-        assert_eq!(several.retry_of_one(5, Micros::new(9)), None);
+        let of_one = |limit: Limit| limit.retry_of_one(5, Micros::new(9));
+        assert_eq!(of_one(fixed([(5, 60)])), Some(Micros::new(9)));
+        assert_eq!(of_one(fixed([(500, 60), (900, 90)])), None);
     }
 
     #[test]
     fn a_loan_ends_before_its_window_and_a_holders_clock_may_be_slower() {
-        let windows =
-            limit(Algorithm::FixedWindow(FixedWindow::new(vec![window(500, 60)]).unwrap()));
+        let windows = fixed([(500, 60)]);
         let at = |us| Timestamp::from_micros(us);
         let time = |limit: &Limit, ttl, us| limit.loan_time(Micros::new(ttl), at(us)).get();
         assert_eq!(time(&windows, 500_000, 0), 499_500);
         assert_eq!(time(&windows, 500_000, 59_900_000), 99_900);
         assert_eq!(time(&windows, 500_000, 59_999_999), 0);
         assert_eq!(time(&windows, 90_000_000, 0), 59_940_000);
-        let gcra = limit(Algorithm::Gcra(Gcra::new(window(500, 60), None, None).unwrap()));
+        let gcra = gcra(500, None);
         assert_eq!(time(&gcra, 500_000, 59_999_999), 499_500);
         assert_eq!(time(&gcra, 90_000_000, 0), 2_997_000, "a twentieth of the period");
     }

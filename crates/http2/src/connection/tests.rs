@@ -109,7 +109,6 @@ impl Service for Echo {
 pub(super) struct TestPeer {
     pub(super) connection: Connection<Echo>,
     pub(super) now: Instant,
-    pub(super) budget: Arc<Budget>,
     encoder: Encoder,
     decoder: Decoder,
     unread: Vec<u8>,
@@ -145,7 +144,7 @@ impl TestPeer {
         let connection = Connection::new(Echo::default(), limits, &budget, now);
         let encoder = Encoder::new();
         let decoder = Decoder::new(4096);
-        let mut peer = Self { connection, now, budget, encoder, decoder, unread: Vec::new() };
+        let mut peer = Self { connection, now, encoder, decoder, unread: Vec::new() };
         peer.bytes(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         peer.frame(kind::SETTINGS, 0, 0, &[]);
         peer.sent();
@@ -189,6 +188,18 @@ impl TestPeer {
         bytes
     }
 
+    /// Begins a call, or makes one without a body.
+    pub(super) fn open(&mut self, stream: u32, path: &str, is_end: bool) {
+        let headers = self.headers(stream, path, is_end);
+        self.bytes(&headers);
+    }
+
+    /// Sends a list of fields: of a call, or of trailers.
+    pub(super) fn open_with(&mut self, stream: u32, fields: &[(&str, &str)], is_end: bool) {
+        let headers = self.list(stream, fields, is_end);
+        self.bytes(&headers);
+    }
+
     /// Makes a whole call.
     pub(super) fn call(&mut self, stream: u32, path: &str, body: &[u8]) {
         let mut bytes = self.headers(stream, path, false);
@@ -200,6 +211,15 @@ impl TestPeer {
         self.now += time;
         self.connection.on_time(self.now);
         self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
+    }
+
+    /// Checks that the connection ends after this time, and not a millisecond earlier.
+    pub(super) fn ends_after(&mut self, time: Duration, end: ConnectionEnd) {
+        let ms = Duration::from_millis(1);
+        self.pass(time - ms);
+        assert_eq!(self.connection.end(), None);
+        self.pass(ms);
+        assert_eq!(self.connection.end(), Some(end));
     }
 
     /// Takes everything that the server has to send.
@@ -248,6 +268,13 @@ impl TestPeer {
             if let SentFrame::GoAway(_, reason) = sent { Some(reason) } else { None }
         })
     }
+}
+
+/// Returns a connection whose client has sent nothing, and the time.
+pub(super) fn fresh() -> (Connection<Echo>, Instant) {
+    let now = Instant::now();
+    let budget = Arc::new(Budget::new(1 << 20));
+    (Connection::new(Echo::default(), LIMITS, &budget, now), now)
 }
 
 /// Returns the three frames of an echo.

@@ -147,7 +147,7 @@ impl Service for Scripted {
     fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<ServiceScript> {
         let behaviour = Behaviour::of(request.uri().path().as_bytes());
         let gate = self.0.clone();
-        let mut body = request.into_body();
+        let (head, mut body) = request.into_parts();
         Box::pin(async move {
             let script = match behaviour {
                 Behaviour::Status => {
@@ -161,7 +161,12 @@ impl Service for Scripted {
                 Behaviour::Fail => ServiceScript::Failing(Some(Bytes::from_static(b"before"))),
                 _ => ServiceScript::Echo(body),
             };
-            Answer::Response(Box::new(Response::new(script)))
+            let mut response = Response::new(script);
+            let custom = head.headers.iter().filter(|(name, _)| name.as_str().starts_with("x-"));
+            response
+                .headers_mut()
+                .extend(custom.map(|(name, value)| (name.clone(), value.clone())));
+            Answer::Response(Box::new(response))
         })
     }
 

@@ -12,8 +12,6 @@ mod integer;
 mod static_table;
 
 #[cfg(test)]
-mod differential;
-#[cfg(test)]
 mod tests;
 
 pub(crate) use self::decoder::Decoder;

@@ -4,6 +4,8 @@ mod appendix_c;
 mod decoding;
 mod encoding;
 mod laws;
+#[cfg(feature = "python")]
+mod python;
 mod reference;
 
 use super::integer::write_integer;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, Reason, RecvStream};
+use http::{HeaderMap, HeaderValue};
 use proptest::prelude::*;
 use tokio::io::{
     AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
@@ -70,7 +71,10 @@ fn plan() -> impl Strategy<Value = Plan> {
         1 => (0usize..20_000).prop_map(Behaviour::Pieces),
     ];
     let pieces = prop::collection::vec(prop_oneof![0usize..100, 0usize..20_000], 0..5);
-    let values = prop::collection::vec("[ -~&&[^ ]]{0,200}", 0..8);
+    // Most fit a table, some fill it; Huffman codes are short for some, and long for others.
+    let value =
+        prop_oneof![16 => "[!-~]{0,200}", 4 => "[\u{80}-\u{ff}]{0,20}", 1 => "[a-c]{1000,1800}"];
+    let values = prop::collection::vec(value, 0..8);
     let is_given_up = prop_oneof![4 => Just(None), 1 => any::<bool>().prop_map(Some)];
     (behaviour, pieces, values, 0u32..4, is_given_up).prop_map(
         |(behaviour, pieces, values, lateness, is_given_up)| Plan {
@@ -317,10 +321,14 @@ async fn run(schedule: Schedule, budget: Arc<Budget>) {
 async fn call(requests: SendRequest<Bytes>, plan: Plan) {
     let mut request = http::Request::post(format!("http://a{}", plan.behaviour.path()));
     for (number, value) in plan.values.iter().enumerate() {
+        let mut value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        value.set_sensitive(number == 4);
         request = request.header(format!("x-{}", number % 3), value);
     }
+    let request = request.body(()).unwrap();
+    let fields = request.headers().clone();
     let mut requests = requests.ready().await.unwrap();
-    let (response, mut sender) = requests.send_request(request.body(()).unwrap(), false).unwrap();
+    let (response, mut sender) = requests.send_request(request, false).unwrap();
     drop(requests);
     let mut sent = Vec::new();
     for (number, length) in plan.pieces.iter().enumerate() {
@@ -341,6 +349,10 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
         response.status() == 200 && response.headers().get("refused").is_none(),
         "{response:?}"
     );
+    let is_unary =
+        matches!(plan.behaviour, Behaviour::Echo | Behaviour::Later | Behaviour::Large(_));
+    let echoed = if is_unary { HeaderMap::new() } else { fields };
+    assert_eq!(custom(response.headers()), custom(&echoed), "{:?}", plan.behaviour);
     if plan.is_given_up == Some(true) {
         return sender.send_reset(Reason::CANCEL);
     }
@@ -357,6 +369,11 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
         answer.len(),
         expected.len()
     );
+}
+
+/// Returns the values of fields that the service sends back.
+fn custom(fields: &HeaderMap) -> Vec<Vec<&HeaderValue>> {
+    ["x-0", "x-1", "x-2"].map(|name| fields.get_all(name).iter().collect()).to_vec()
 }
 
 /// Reads an answer, and returns its bytes to the windows late.

@@ -65,10 +65,15 @@ impl Holder {
         self.exchanger.finish(exchange, answers, self.now);
     }
 
-    /// Makes a key hot by requests of one hit, and answers its want.
-    fn answer(&mut self, name: &'static str, answer: LeaseAnswer) {
+    /// Makes a key hot by requests of one hit, and begins the exchange for its want.
+    fn wanted(&mut self, name: &'static str) -> LoanExchange<TestKey> {
         (0..HOT).for_each(|_| drop(self.look(name, 1)));
-        let exchange = self.exchange().unwrap();
+        self.exchange().unwrap()
+    }
+
+    /// Makes a key hot, and answers its want.
+    fn answer(&mut self, name: &'static str, answer: LeaseAnswer) {
+        let exchange = self.wanted(name);
         assert_eq!(exchange.wants.len(), 1);
         self.finish(exchange, vec![answer]);
     }
@@ -92,8 +97,7 @@ fn used_and_unused(exchange: &LoanExchange<TestKey>) -> Vec<(u32, u32)> {
 #[test]
 fn a_block_admits_its_hits_for_a_time_from_its_call_and_the_counter_has_those_in_hand() {
     let mut holder = Holder::new();
-    (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
-    let exchange = holder.exchange().unwrap();
+    let exchange = holder.wanted("ann");
     holder.advance(60);
     holder.finish(exchange, vec![loan(10, 1_000)]);
     let (_, counter) = holder.taken("ann", 4);
@@ -304,8 +308,7 @@ fn requests_that_blocks_admit_keep_a_key_hot() {
 fn a_key_is_removed_10_s_after_its_last_answer() {
     for (ms, count) in [(2_000, 1), (9_999, 1), (10_000, 0)] {
         let mut holder = Holder::new();
-        (0..HOT).for_each(|_| drop(holder.look("ann", 1)));
-        let exchange = holder.exchange().unwrap();
+        let exchange = holder.wanted("ann");
         holder.advance(9_000);
         let answer = LeaseAnswer { generation: 1, answer: WantAnswer::NotLeasable };
         holder.finish(exchange, vec![answer]);

@@ -29,9 +29,13 @@ descriptors:
   rate_limit: {algorithm: gcra, requests_per_unit: 10000, unit: minute, lease: {size: 20, ttl: 100ms}}
 ";
 
-fn explained(descriptor: &str) -> (String, bool) {
+fn policies() -> PolicySet {
     let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
-    let policies: PolicySet = load(&[source], &CompileOptions::default()).unwrap().policies;
+    load(&[source], &CompileOptions::default()).unwrap().policies
+}
+
+fn explained(descriptor: &str) -> (String, bool) {
+    let policies = policies();
     let (text, rule) = explain(&policies, "tiers", &entries(descriptor));
     (text, rule.is_some())
 }
@@ -128,8 +132,7 @@ fn a_descriptor_without_a_match_is_explained() {
 
 #[test]
 fn a_burst_is_part_of_a_limit_in_words_if_it_differs_from_the_amount() {
-    let source = Source { name: "tiers.yaml".into(), text: POLICY.into() };
-    let policies = load(&[source], &CompileOptions::default()).unwrap().policies;
+    let policies = policies();
     let words = |descriptor| {
         let (_, rule) = explain(&policies, "tiers", &entries(descriptor));
         limit_in_words(rule.unwrap()).unwrap()

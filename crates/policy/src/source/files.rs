@@ -254,14 +254,12 @@ fn is_tests(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    fn names(root: &Path) -> Vec<String> {
-        names_of(root, FileFilter::default())
+    fn below(root: &Path, which: FileFilter) -> PolicyLocations {
+        PolicyLocations { paths: vec![root.to_owned()], which, overlays: vec![] }
     }
 
     fn names_of(root: &Path, which: FileFilter) -> Vec<String> {
-        let sources =
-            read(&PolicyLocations { paths: vec![root.to_owned()], which, overlays: vec![] })
-                .unwrap();
+        let sources = read(&below(root, which)).unwrap();
         let relative = |source: &Source| {
             Path::new(&source.name).strip_prefix(root).unwrap().display().to_string()
         };
@@ -276,7 +274,7 @@ mod tests {
         for name in ["z.yaml", "a.yml", "b/c/d.yaml", "README.md", ".hidden.yaml", ".git/x.yaml"] {
             fs::write(root.path().join(name), "domain: d").unwrap();
         }
-        assert_eq!(names(root.path()), ["a.yml", "b/c/d.yaml", "z.yaml"]);
+        assert_eq!(names_of(root.path(), FileFilter::default()), ["a.yml", "b/c/d.yaml", "z.yaml"]);
     }
 
     #[test]
@@ -284,9 +282,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("edge"), b"domain: caf\xe9\n").unwrap();
         let which = FileFilter { by_content: true, ..FileFilter::default() };
-        let report =
-            read(&PolicyLocations { paths: vec![root.path().to_owned()], which, overlays: vec![] })
-                .unwrap_err();
+        let report = read(&below(root.path(), which)).unwrap_err();
         assert!(report.to_string().contains("edge"), "{report}");
     }
 
@@ -321,16 +317,16 @@ mod tests {
         assert!(names_of(root.path(), which(false, "")).contains(&"other.yaml".to_owned()));
         assert_eq!(names_of(root.path(), which(false, "nothing")), [""; 0]);
         let selects = |path: &str, text| which(false, "config.").selects(Path::new(path), text);
-        assert!(
-            selects("config/a", "domain: d")
-                && selects("config/empty.yml", "")
-                && selects("", readme)
-        );
-        assert!(
-            !selects("config/README.md", readme)
-                && !selects("config/.a", "domain: d")
-                && !selects("b.yml", "")
-        );
+        for (path, text, is_selected) in [
+            ("config/a", "domain: d", true),
+            ("config/empty.yml", "", true),
+            ("", readme, true),
+            ("config/README.md", readme, false),
+            ("config/.a", "domain: d", false),
+            ("b.yml", "", false),
+        ] {
+            assert_eq!(selects(path, text), is_selected, "{path}");
+        }
     }
 
     #[cfg(unix)]
@@ -343,7 +339,7 @@ mod tests {
         fs::write(version.join("edge.yaml"), "domain: edge").unwrap();
         symlink("..2026_11_21", root.path().join("..data")).unwrap();
         symlink("..data/edge.yaml", root.path().join("edge.yaml")).unwrap();
-        assert_eq!(names(root.path()), ["edge.yaml"]);
+        assert_eq!(names_of(root.path(), FileFilter::default()), ["edge.yaml"]);
         assert_eq!(
             names_of(root.path(), FileFilter { dot_files: true, ..FileFilter::default() }),
             ["..2026_11_21/edge.yaml"]
@@ -387,11 +383,7 @@ mod tests {
     fn a_link_that_leads_back_up_ends() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("loop")).unwrap();
-        let report = read(&PolicyLocations {
-            paths: vec![root.path().to_owned()],
-            ..PolicyLocations::default()
-        })
-        .unwrap_err();
+        let report = read(&below(root.path(), FileFilter::default())).unwrap_err();
         assert!(report.to_string().contains("nested more than 16"));
     }
 }

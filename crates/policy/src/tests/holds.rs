@@ -6,7 +6,7 @@ use tollgate_core::algorithm::{Charge, Limit};
 
 use super::super::Imposes;
 use super::super::explain::explain;
-use super::{entries, errors, identity, limited, policies};
+use super::{entries, identity, limited, policies, refused};
 
 fn limit_of(text: &str) -> Limit {
     let set = policies(text);
@@ -91,6 +91,12 @@ fn every_mistake_is_reported_with_its_remedy() {
             "`windows` does not apply to concurrency",
             no_period,
         ),
+        (whole("burst: 1"), "`burst`", "concurrency"),
+        (whole("max_debt: 1s"), "`max_debt`", "concurrency"),
+        (whole("buckets: 1"), "`buckets`", "concurrency"),
+        (whole("estimate: strict"), "`estimate`", "concurrency"),
+        (whole("calendar: true"), "`calendar`", "concurrency"),
+        (whole("time_zone: UTC"), "`time_zone`", "concurrency"),
         (whole("charge: always"), "`charge: always` and `hold` cannot be combined", "admitted"),
         (
             whole("lease: {ttl: 1s, size: 10}"),
@@ -101,39 +107,16 @@ fn every_mistake_is_reported_with_its_remedy() {
         (rate("hold: {}"), "`ttl`", ""),
         (rate("hold: {ttl: 1m, on_settle: forget}"), "`on_settle` must be one of", ""),
     ] {
-        let report = errors(&[&limited(&limit)]);
-        assert!(report.contains(message) && report.contains(note), "{limit}\n{report}");
-    }
-}
-
-#[test]
-fn options_of_other_algorithms_do_not_apply_to_slots() {
-    let options = [
-        "burst: 1",
-        "max_debt: 1s",
-        "buckets: 1",
-        "estimate: strict",
-        "calendar: true",
-        "time_zone: UTC",
-    ];
-    for option in options {
-        let hold = "hold: {ttl: 1m}";
-        let limit = format!("{{algorithm: concurrency, in_flight: 5, {hold}, {option}}}");
-        let report = errors(&[&limited(&limit)]);
-        let (word, _) = option.split_once(':').unwrap();
-        assert!(
-            report.contains(&format!("`{word}`")) && report.contains("concurrency"),
-            "{report}"
-        );
+        refused(&[&limited(&limit)], &[message, note]);
     }
 }
 
 #[test]
 fn a_rule_cannot_match_a_reserved_key() {
     for key in ["tollgate.reserve", "tollgate.commit", "tollgate.settle"] {
-        let report = errors(&[&format!("domain: d\ndescriptors:\n- {{key: {key}}}\n")]);
-        assert!(report.contains(&format!("`{key}` is reserved and never matched")), "{report}");
-        assert!(report.contains("is matched without it; remove the rule"), "{report}");
+        let reserved = format!("`{key}` is reserved and never matched");
+        let text = format!("domain: d\ndescriptors:\n- {{key: {key}}}\n");
+        refused(&[&text], &[&reserved, "is matched without it; remove the rule"]);
     }
 }
 

@@ -5,7 +5,7 @@ use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
 use tollgate_core::descriptor::KeyBuffer;
 
 use super::super::{Imposes, LeaseHolders, LeaseSize, PolicySet};
-use super::{errors, identity, limited, load_all, policies};
+use super::{identity, limited, load_all, policies, refused};
 
 fn version(text: &str) -> String {
     policies(text).version().to_owned()
@@ -161,9 +161,9 @@ fn rules_nest_to_a_bound() {
         format!("domain: d\ndescriptors: [{open}{}]\n", "]}".repeat(depth))
     };
     assert_eq!(policies(&nested(32)).rules().count(), 32);
-    assert!(errors(&[&nested(33)]).contains("nested more than 32 levels deep"));
-    assert!(errors(&[&nested(100)]).contains("nested more than 128 levels deep"));
-    assert!(errors(&[&nested(200)]).contains("invalid YAML: recursion limit exceeded"));
+    refused(&[&nested(33)], &["nested more than 32 levels deep"]);
+    refused(&[&nested(100)], &["nested more than 128 levels deep"]);
+    refused(&[&nested(200)], &["invalid YAML: recursion limit exceeded"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use tollgate_core::descriptor::entries;
 
-use super::{errors, limited, load_all, policies, warnings};
+use super::{limited, load_all, policies, refused, warnings};
 use crate::explain::explain;
 use crate::{LeaseHolder, NoLoan};
 
@@ -66,11 +66,10 @@ fn holders_are_a_part_of_the_version_only_if_they_are_set() {
 
 #[test]
 fn other_holders_and_none_are_errors() {
-    let of = |holders: &str| errors(&[&lent("").replace("[process, client]", holders)]);
-    let found = of("[process, envoy]");
-    assert!(found.contains("invalid lease holder `envoy`"), "{found}");
-    assert!(found.contains("expected a list of `process`"), "{found}");
-    assert!(of("[]").contains("`holders` must not be empty"));
+    let of = |holders: &str| lent("").replace("[process, client]", holders);
+    let expected = ["invalid lease holder `envoy`", "expected a list of `process`"];
+    refused(&[&of("[process, envoy]")], &expected);
+    refused(&[&of("[]")], &["`holders` must not be empty"]);
 }
 
 #[test]

@@ -50,6 +50,13 @@ fn errors(texts: &[&str]) -> String {
     load_all(texts).unwrap_err().to_string()
 }
 
+/// Checks that files are refused by a report with these texts.
+#[track_caller]
+fn refused(texts: &[&str], expected: &[&str]) {
+    let report = errors(texts);
+    assert!(expected.iter().all(|text| report.contains(text)), "{report}");
+}
+
 /// Returns a policy with one limit, whose `rate_limit` is given in flow style.
 fn limited(rate_limit: &str) -> String {
     format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {rate_limit}\n")

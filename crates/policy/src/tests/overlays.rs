@@ -1,8 +1,8 @@
 //! Options from the metadata of a rule and from overlays, and their precedence.
 
-use tollgate_core::algorithm::{Algorithm, OnStoreError};
+use tollgate_core::algorithm::OnStoreError;
 
-use super::{errors, hit, load_all, policies};
+use super::{hit, load_all, policies, refused};
 use crate::{Imposes, PolicySet};
 
 const POLICY: &str = "domain: d
@@ -32,12 +32,10 @@ fn algorithms(set: &PolicySet) -> Vec<(&str, &'static str)> {
 }
 
 fn burst(set: &PolicySet) -> u32 {
-    let limit = match set.rules().next().map(|rule| rule.imposes()) {
-        Some(Imposes::Limit(limit)) => limit,
-        other => panic!("{other:?}"),
+    let Some(Imposes::Limit(limit)) = set.rules().next().map(|rule| rule.imposes()) else {
+        panic!("no limit");
     };
-    let Algorithm::Gcra(gcra) = limit.algorithm() else { panic!("{limit:?}") };
-    gcra.burst()
+    limit.burst().unwrap()
 }
 
 #[test]
@@ -106,18 +104,14 @@ fn counters_that_an_overlay_shares_are_shared() {
 #[test]
 fn options_that_do_not_apply_are_ignored_unless_set_beside_the_algorithm() {
     let overlay = "overlay: [{rate_limit: {burst: 2, share: 1}}]";
-    assert!(errors(&[POLICY, overlay]).contains("unknown key `share`"));
+    refused(&[POLICY, overlay], &["unknown key `share`"]);
     overlaid(
         POLICY,
         "overlay:\n- rate_limit: {burst: 2, on_store_error: allow}\n- share_threshold: true\n",
     );
 
     let beside = "overlay:\n- key: user\n  rate_limit: {algorithm: sliding_log, burst: 2}\n";
-    let report = errors(&[POLICY, beside]);
-    assert!(
-        report.contains("b.yaml:3:47") && report.contains("`burst` does not apply to sliding_log"),
-        "{report}"
-    );
+    refused(&[POLICY, beside], &["b.yaml:3:47", "`burst` does not apply to sliding_log"]);
 }
 
 #[test]
@@ -143,21 +137,18 @@ fn metadata_has_to_apply_and_is_not_given_to_callers() {
         matches!(kept.imposes(), Imposes::Limit(limit) if limit.on_store_error() == OnStoreError::Allow)
     );
 
-    assert!(
-        errors(&[&rule("{rate_limit: {burst: 5}}")])
-            .contains("`burst` does not apply to fixed_window")
-    );
-    let report = errors(&[&rule("{algorithm: gcra}")]);
-    assert!(
-        report.contains("a.yaml:5:16") && report.contains("is not allowed in `metadata.tollgate`"),
-        "{report}"
-    );
+    let burst = rule("{rate_limit: {burst: 5}}");
+    refused(&[&burst], &["`burst` does not apply to fixed_window"]);
+    let misplaced = rule("{algorithm: gcra}");
+    refused(&[&misplaced], &["a.yaml:5:16", "is not allowed in `metadata.tollgate`"]);
 }
 
 #[test]
-fn amounts_are_not_for_overlays() {
-    let report = errors(&[POLICY, "overlay:\n- key: user\n  rate_limit: {unit: day}\n"]);
-    assert!(report.contains("`unit` is not allowed in `rate_limit` of an overlay"), "{report}");
+fn amounts_are_not_for_overlays_and_a_document_with_words_of_both_is_a_policy() {
+    let overlay = "overlay:\n- key: user\n  rate_limit: {unit: day}\n";
+    refused(&[POLICY, overlay], &["`unit` is not allowed in `rate_limit` of an overlay"]);
+    let both = "domain: d\noverlay: []\n";
+    refused(&[both], &["`overlay` is not allowed at the top level of a policy"]);
 }
 
 #[test]
@@ -180,10 +171,4 @@ fn an_empty_entry_is_a_warning() {
     let loaded = load_all(&[POLICY, "overlay:\n- key: user\n"]).unwrap();
     let warnings = loaded.warnings.to_string();
     assert!(warnings.contains("b.yaml:2:3") && warnings.contains("sets no options"), "{warnings}");
-}
-
-#[test]
-fn a_document_with_words_of_policies_and_overlays_is_read_as_a_policy() {
-    let report = errors(&["domain: d\noverlay: []\n"]);
-    assert!(report.contains("`overlay` is not allowed at the top level of a policy"), "{report}");
 }

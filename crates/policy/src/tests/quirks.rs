@@ -1,12 +1,15 @@
 //! Tests that files written for envoyproxy/ratelimit load and mean the same.
 
-use super::super::Imposes;
-use super::{errors, hit, limited, load_all, path, policies, warnings};
+use super::super::{Imposes, Rule};
+use super::{hit, limited, load_all, path, policies, refused, warnings};
 
 /// Returns the amount and period of the only limit.
 fn window(text: &str) -> String {
     let loaded = load_all(&[text]).unwrap_or_else(|report| panic!("{report}"));
-    let rule = loaded.policies.rules().next().unwrap();
+    window_of(loaded.policies.rules().next().unwrap())
+}
+
+fn window_of(rule: &Rule) -> String {
     match rule.imposes() {
         Imposes::Limit(limit) => {
             format!("{}/{}", limit.windows()[0].limit(), limit.windows()[0].period())
@@ -61,23 +64,20 @@ fn numbers_and_truths_are_those_of_yaml_1_1() {
         let set = policies(&limited(&format!("{{unlimited: {truth}}}")));
         assert_eq!(*set.rules().next().unwrap().imposes(), Imposes::Unlimited);
     }
-    assert!(
-        errors(&[&limited("{unit: day, requests_per_unit: '5'}")])
-            .contains("without quotes, found the string `5`")
-    );
-    assert!(
-        errors(&[&limited("{unit: day, requests_per_unit: 4294967296}")])
-            .contains("from 0 to 4294967295")
-    );
+    for (limit, message) in [
+        ("{unit: day, requests_per_unit: '5'}", "without quotes, found the string `5`"),
+        ("{unit: day, requests_per_unit: 4294967296}", "from 0 to 4294967295"),
+        ("{unlimited: true, unit: day}", "`unit` and `unlimited: true` cannot be combined"),
+    ] {
+        refused(&[&limited(limit)], &[message]);
+    }
 }
 
 #[test]
 fn a_missing_amount_is_a_ban_and_a_warning() {
-    assert_eq!(window(&limited("{unit: hour}")), "0/1h");
-    assert!(
-        warnings(&limited("{unit: hour}"))
-            .contains("`requests_per_unit` is missing, so all requests are denied")
-    );
+    let ban = limited("{unit: hour}");
+    assert_eq!(window(&ban), "0/1h");
+    assert!(warnings(&ban).contains("`requests_per_unit` is missing, so all requests are denied"));
     assert_eq!(warnings(&limited("{unit: hour, requests_per_unit: 0}")), "");
 }
 
@@ -89,11 +89,7 @@ fn units_have_the_lengths_of_that_service() {
 }
 
 #[test]
-fn unlimited_takes_no_unit_that_means_something() {
-    assert!(
-        errors(&[&limited("{unlimited: true, unit: day}")])
-            .contains("`unit` and `unlimited: true` cannot be combined")
-    );
+fn a_unit_or_an_amount_of_an_unlimited_rule_is_a_warning_if_it_means_nothing() {
     assert!(warnings(&limited("{unlimited: true, unit: unknown}")).contains("no effect"));
     assert!(warnings(&limited("{unlimited: true, requests_per_unit: 5}")).contains("no effect"));
 }
@@ -114,23 +110,16 @@ descriptors:
     let set = policies(text);
     let amounts: Vec<_> = set.rules().map(|rule| format!("{:?}", rule.imposes())).collect();
     assert_eq!(amounts[0], amounts[1]);
-    let windows = set.rules().filter_map(|rule| match rule.imposes() {
-        Imposes::Limit(limit) => {
-            Some((limit.windows()[0].limit(), limit.windows()[0].period().to_string()))
-        }
-        Imposes::Nothing | Imposes::Unlimited => None,
-    });
-    let expected = [(5, "1m"), (5, "1m"), (7, "1m"), (5, "1d")]
-        .map(|(limit, period)| (limit, period.to_owned()));
-    assert_eq!(windows.collect::<Vec<_>>(), expected);
+    let windows: Vec<_> = set.rules().map(window_of).collect();
+    assert_eq!(windows, ["5/1m", "5/1m", "7/1m", "5/1d"]);
 }
 
 #[test]
 fn a_byte_order_mark_and_carriage_returns_do_not_matter() {
     let text = "\u{feff}domain: d\r\ndescriptors:\r\n- key: k\r\n  value: v\r\n";
     assert_eq!(path(&policies(text), &[("k", "v")]), Some("k=v".into()));
-    let report = errors(&["\u{feff}domain: d\r\ndescriptors:\r\n- kay: k\r\n"]);
-    assert!(report.contains("a.yaml:3:3\n  |\n3 | - kay: k\n  |   ^^^\n"), "{report}");
+    let text = "\u{feff}domain: d\r\ndescriptors:\r\n- kay: k\r\n";
+    refused(&[text], &["a.yaml:3:3\n  |\n3 | - kay: k\n  |   ^^^\n"]);
 }
 
 #[test]
@@ -140,8 +129,8 @@ fn a_file_holds_several_documents() {
         set.policies().map(|policy| policy.domain().to_owned()).collect::<Vec<_>>(),
         ["d", "e"]
     );
-    assert!(errors(&["# nothing\n"]).contains("file contains no policy"));
-    assert!(errors(&[""]).contains("file contains no policy"));
+    refused(&["# nothing\n"], &["file contains no policy"]);
+    refused(&[""], &["file contains no policy"]);
 }
 
 #[test]

@@ -278,12 +278,8 @@ fn merged_domains_are_added_up_and_their_duplicates_are_errors() {
     let merge = CompileOptions { merge_domains: true, ..CompileOptions::default() };
     assert_eq!(load(&sources(&files), &merge).unwrap().policies.rules().count(), 2);
     let same = ["domain: d\ndescriptors: [{key: a}]\n", "domain: d\ndescriptors: [{key: a}]\n"];
-    assert!(
-        load(&sources(&same), &merge)
-            .unwrap_err()
-            .to_string()
-            .contains("duplicate rule for this key and value")
-    );
+    let report = load(&sources(&same), &merge).unwrap_err().to_string();
+    assert!(report.contains("duplicate rule for this key and value"), "{report}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::super::{CompileOptions, load};
-use super::{errors, load_all, sources};
+use super::{errors, load_all, refused, sources};
 
 const VALID: &str = "# A policy with a bit of everything
 domain: d
@@ -89,25 +89,21 @@ fn an_alias_bomb_ends_early() {
         text.push_str(&format!("a{n}: &a{n} [{}]\n", [before.as_str(); 10].join(", ")));
     }
     let begun = Instant::now();
-    assert!(errors(&[&text]).contains("aliases add more than"));
+    refused(&[&text], &["aliases add more than"]);
     assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[test]
 fn an_alias_inside_its_own_anchor_is_rejected() {
-    assert!(
-        errors(&["domain: d\ndescriptors: &a [*a]\n"]).contains("alias to a node that contains it")
-    );
-    assert!(errors(&["domain: d\ndescriptors: *gone\n"]).contains("invalid YAML"));
+    refused(&["domain: d\ndescriptors: &a [*a]\n"], &["alias to a node that contains it"]);
+    refused(&["domain: d\ndescriptors: *gone\n"], &["invalid YAML"]);
 }
 
 #[test]
 fn deep_nesting_is_refused() {
-    assert!(errors(&[&format!("domain: {}", "[".repeat(100_000))]).contains("error"));
+    refused(&[&format!("domain: {}", "[".repeat(100_000))], &["error"]);
     let doubling: String = (1..200).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
-    assert!(
-        errors(&[&format!("domain: d\na0: &a0 x\n{doubling}")]).contains("nested more than 128")
-    );
+    refused(&[&format!("domain: d\na0: &a0 x\n{doubling}")], &["nested more than 128"]);
 }
 
 #[test]
@@ -120,7 +116,7 @@ fn rules_made_of_aliases_are_refused() {
         text.push_str(&format!("- {{key: m{n}, descriptors: *l0}}\n"));
     }
     let begun = Instant::now();
-    assert!(errors(&[&text]).contains("aliases add more than"), "{}", errors(&[&text]));
+    refused(&[&text], &["aliases add more than"]);
     assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
@@ -159,8 +155,8 @@ fn policies_that_take_too_much_memory_are_refused_before_they_are_compiled() {
 
 #[test]
 fn a_test_file_is_named_as_one() {
-    let report = errors(&["policies: [a.yaml]\ntests:\n- test: t\n  steps: []\n"]);
-    assert!(report.contains("a test file: `tollgate test FILE` runs it"), "{report}");
+    let text = "policies: [a.yaml]\ntests:\n- test: t\n  steps: []\n";
+    refused(&[text], &["a test file: `tollgate test FILE` runs it"]);
 }
 
 #[test]
@@ -173,11 +169,7 @@ fn a_report_shows_nothing_of_a_file_that_is_no_policy() {
         "# hunter2\n",
         "hunter2",
     ] {
-        let report = errors(&[secret]);
-        assert!(!report.contains("hunter2"), "{report}");
-        assert!(
-            report.contains("error: file contains no policy") && report.contains("a.yaml"),
-            "{report}"
-        );
+        refused(&[secret], &["error: file contains no policy", "a.yaml"]);
+        assert!(!errors(&[secret]).contains("hunter2"), "{secret}");
     }
 }

@@ -10,16 +10,12 @@ mod tallies;
 
 use std::sync::Arc;
 
-use tollgate_core::algorithm::fixed_window::FixedWindow;
-use tollgate_core::algorithm::gcra::Gcra;
-use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::time::Micros;
-use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError};
+use tollgate_core::algorithm::{Charge, Limit, OnStoreError};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::tests::check;
+use crate::tests::{self, check, gcra, log};
 
 const SECOND: u64 = 1_000_000;
 const START: u64 = 1_780_000_000 * SECOND;
@@ -38,13 +34,16 @@ fn bench(max_bytes: usize, domain_max_bytes: usize) -> MemoryFixture {
     }
 }
 
-fn window(limit: u32, seconds: u64) -> Window {
-    Window::new(limit, Micros::from_secs(seconds)).unwrap()
+fn fixed(limit: u32, seconds: u64) -> Limit {
+    tests::fixed(&[(limit, seconds)], Charge::Admitted, OnStoreError::Error)
 }
 
-fn fixed(limit: u32, seconds: u64) -> Limit {
-    let algorithm = Algorithm::FixedWindow(FixedWindow::new(vec![window(limit, seconds)]).unwrap());
-    Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+impl MemoryFixture {
+    /// Removes the counters that have expired after this many seconds.
+    fn sweep_after(&self, seconds: u64) {
+        self.clock.set(Timestamp::from_micros(START + seconds * SECOND));
+        (0..16).for_each(|_| self.store.sweep());
+    }
 }
 
 /// Decides a request, and returns for each counter `true` if it allows the hits; `None` for a store
@@ -160,8 +159,7 @@ fn a_sweep_forgets_the_expired_and_keeps_the_rest() {
         hit(&bench, "d", &format!("short {n}"), &short);
         hit(&bench, "d", &format!("long {n}"), &long);
     }
-    bench.clock.set(Timestamp::from_micros(START + 64 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(64);
     assert_eq!(bench.store.len(), 1_000);
     assert_eq!(hit(&bench, "d", "long 7", &long), Some(false));
 }
@@ -181,29 +179,22 @@ fn no_domain_takes_more_than_its_share() {
 #[test]
 fn every_byte_that_was_taken_is_given_back() {
     let bench = bench(8 << 20, 8 << 20);
-    let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(1_000, 1)]).unwrap());
-    let log = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
-    let windows = FixedWindow::new(vec![window(500, 1), window(900, 2)]).unwrap();
-    let windows =
-        Limit::new(Algorithm::FixedWindow(windows), Charge::Always, OnStoreError::Error).unwrap();
+    let log = log(1_000, 1);
+    let windows = tests::fixed(&[(500, 1), (900, 2)], Charge::Always, OnStoreError::Error);
     for n in 0..3_000 {
         let a = format!("log {}", n % 7);
         let b = format!("windows {}", n % 5);
         ask(&bench.store, "d", &[(&a, &log, Hits::Charge(1)), (&b, &windows, Hits::Charge(1))]);
     }
     assert!(bench.store.used_bytes() > 7 * 400 * size_of::<u64>());
-    bench.clock.set(Timestamp::from_micros(START + 120 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(120);
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
 }
 
 #[test]
 fn a_counter_that_cannot_grow_is_refused_and_not_reset() {
     let bench = bench(1 << 20, 1 << 20);
-    let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(10_000, 3600)]).unwrap());
-    let log = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
-    let gcra = Algorithm::Gcra(Gcra::new(window(5, 3600), None, None).unwrap());
-    let gcra = Limit::new(gcra, Charge::Admitted, OnStoreError::Error).unwrap();
+    let [log, gcra] = [log(10_000, 3600), gcra(5, 3600)];
     let before = (0..10).filter_map(|_| hit(&bench, "d", "log", &log)).count();
     let fitting = (0..20_000).filter_map(|n| hit(&bench, "d", &n.to_string(), &gcra)).count();
     assert!(before == 10 && fitting < 20_000);
@@ -272,11 +263,9 @@ fn a_counter_that_is_amended_takes_more_room_and_gives_it_back() {
     assert_eq!(hit(&bench, "d", "a", &limit), Some(true));
     assert_eq!(bench.store.used_bytes(), plain, "with nothing granted it is plain again");
     amend("b", Amendment::Grant { hits: 2, length: Micros::from_secs(200) });
-    bench.clock.set(Timestamp::from_micros(START + 285 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(285);
     assert_eq!(bench.store.len(), 1, "kept for a minute after the grant");
-    bench.clock.set(Timestamp::from_micros(START + 295 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(295);
     assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0));
 }
 
@@ -303,8 +292,7 @@ fn live_counters_are_kept_and_expired_ones_forgotten_in_any_century() {
         for seconds in [1, -10, 60, 1_500, 30] {
             assert_eq!(hit_after(seconds), Some(false), "{seconds} s after {begin}");
         }
-        bench.clock.set(Timestamp::from_micros(begin + (3_600 + 60 + 5) * SECOND));
-        (0..16).for_each(|_| bench.store.sweep());
+        bench.sweep_after((begin - START) / SECOND + 3_600 + 60 + 5);
         assert_eq!((bench.store.len(), bench.store.used_bytes()), (0, 0), "{begin}");
     }
 }

@@ -36,6 +36,10 @@ fn read(tables: &[&WorkerDenials], now: Timestamp) -> RecentDenials {
     RecentDenials::of(tables.iter().map(|table| table.slices()), now)
 }
 
+fn all() -> DenialFilter<'static> {
+    DenialFilter::default()
+}
+
 fn shown(found: &[DeniedKey]) -> Vec<(&str, u64)> {
     found.iter().map(|found| (found.key.as_str(), found.record.count)).collect()
 }
@@ -48,26 +52,18 @@ fn why_at_12_03_has_an_answer_at_12_10() {
     note(&mut table, "r", "ann", at(9));
     note(&mut table, "r", "bob", at(8));
     let denials = read(&[&table], at(10));
-    let span = DenialFilter {
-        since: Some(at(3)),
-        until: Some(at(3) + Micros::from_secs(59)),
-        ..DenialFilter::default()
-    };
+    let until = Some(at(3) + Micros::from_secs(59));
+    let span = DenialFilter { since: Some(at(3)), until, ..all() };
     let found = denials.find(&span);
     assert_eq!(shown(&found), [("user=ann", 2)]);
     let record = &found[0].record;
     assert_eq!((record.first, record.last), (at(3), at(3) + Micros::from_secs(30)));
     assert_eq!(record.retry_at, Some(at(3) + Micros::from_secs(39)));
     assert_eq!((&*record.version, found[0].missed_at_most), ("v1", 0));
-    assert_eq!(shown(&denials.find(&DenialFilter::default())), [("user=ann", 3), ("user=bob", 1)]);
-    assert_eq!(
-        shown(&denials.find(&DenialFilter { key: Some("bo"), ..DenialFilter::default() })),
-        [("user=bob", 1)]
-    );
-    assert_eq!(
-        shown(&denials.find(&DenialFilter { rule: Some("other"), ..DenialFilter::default() })),
-        []
-    );
+    assert_eq!(shown(&denials.find(&all())), [("user=ann", 3), ("user=bob", 1)]);
+    let of_key = DenialFilter { key: Some("bo"), ..all() };
+    assert_eq!(shown(&denials.find(&of_key)), [("user=bob", 1)]);
+    assert_eq!(shown(&denials.find(&DenialFilter { rule: Some("other"), ..all() })), []);
 }
 
 #[test]
@@ -77,7 +73,7 @@ fn denials_of_several_workers_are_one_journal() {
     note(&mut one, "r", "ann", at(0));
     (0..3).for_each(|_| note(&mut other, "r", "ann", at(1)));
     (0..5).for_each(|_| note(&mut other, "q", "ann", at(1)));
-    let top = read(&[&one, &other], at(1)).top(&DenialFilter::default());
+    let top = read(&[&one, &other], at(1)).top(&all());
     let rules: Vec<_> = top.iter().map(|found| (found.rule.as_str(), found.record.count)).collect();
     assert_eq!(rules, [("q", 5), ("r", 4)]);
 }
@@ -87,15 +83,11 @@ fn denials_expire_after_15_minutes() {
     let mut table = WorkerDenials::new(1 << 20);
     note(&mut table, "r", "old", at(0));
     note(&mut table, "r", "new", at(15));
-    assert_eq!(read(&[&table], at(15)).find(&DenialFilter::default()).len(), 2);
-    assert_eq!(shown(&read(&[&table], at(16)).find(&DenialFilter::default())), [("user=new", 1)]);
+    assert_eq!(read(&[&table], at(15)).find(&all()).len(), 2);
+    assert_eq!(shown(&read(&[&table], at(16)).find(&all())), [("user=new", 1)]);
     assert_eq!(table.expired(at(16)).len(), 1);
     note(&mut table, "r", "back", at(3));
-    assert_eq!(
-        read(&[&table], at(16)).find(&DenialFilter::default()).len(),
-        2,
-        "a clock that steps back writes on"
-    );
+    assert_eq!(read(&[&table], at(16)).find(&all()).len(), 2, "a clock that steps back writes on");
 }
 
 #[test]
@@ -118,14 +110,14 @@ fn a_million_keys_stay_within_the_room_and_the_heavy_ones_are_found() {
     }
     let now = Timestamp::from_micros(NOON + 900_000_000);
     let denials = read(&[&table], now);
-    let top = denials.top(&DenialFilter { rule: Some("flood"), ..DenialFilter::default() });
+    let top = denials.top(&DenialFilter { rule: Some("flood"), ..all() });
     let heavy = &top[0];
     assert_eq!(heavy.key, "user=heavy");
     assert!(
         heavy.record.count <= 10_000 && heavy.record.count + heavy.missed_at_most >= 10_000,
         "{heavy:?}"
     );
-    let quiet = denials.top(&DenialFilter { rule: Some("quiet"), ..DenialFilter::default() });
+    let quiet = denials.top(&DenialFilter { rule: Some("quiet"), ..all() });
     assert_eq!(
         (shown(&quiet), quiet[0].missed_at_most),
         (vec![("user=ann", 10_000)], 0),
@@ -152,10 +144,9 @@ fn many_rules_share_the_room() {
     (0..10_000).for_each(|rule| note(&mut table, &format!("rule-{rule}"), "ann", at(0)));
     assert!(table.bytes() <= 1 << 16);
     let found = read(&[&table], at(0));
-    let known = found.find(&DenialFilter::default()).len();
+    let known = found.find(&all()).len();
     assert!(
-        known > 50
-            && found.dropped(&DenialFilter::default()) == 10_000 - u64::try_from(known).unwrap(),
+        known > 50 && found.dropped(&all()) == 10_000 - u64::try_from(known).unwrap(),
         "{known}"
     );
 }
@@ -178,9 +169,7 @@ fn denials_of_another_process_are_merged_as_those_of_a_worker() {
     let slices = [own.slices(), vec![received(&other, 1).0, received(&other, 2).0]];
     let together = RecentDenials::of(slices, at(15));
     let as_tables = read(&[&own, &other], at(15));
-    for span in
-        [DenialFilter::default(), DenialFilter { until: Some(at(1)), ..DenialFilter::default() }]
-    {
+    for span in [all(), DenialFilter { until: Some(at(1)), ..all() }] {
         assert_eq!(together.find(&span), as_tables.find(&span));
     }
     assert!(
@@ -202,7 +191,7 @@ fn a_message_is_bounded_and_counts_what_it_omits() {
     }
     note(&mut table, "quiet", "ann", at(0));
     let denials = RecentDenials::of([vec![received(&table, 0).0]], at(15));
-    let found = denials.top(&DenialFilter::default());
+    let found = denials.top(&all());
     assert!(found.len() > 100 && found.len() < 1_000, "{}", found.len());
     let heavy = found.iter().filter(|found| found.record.count == 3).count();
     assert_eq!(
@@ -211,7 +200,7 @@ fn a_message_is_bounded_and_counts_what_it_omits() {
         "the heavy, and those of other rules"
     );
     let own = RecentDenials::of([vec![received(&table, 0).0], table.slices()], at(15));
-    let top = own.find(&DenialFilter { key: Some("u4999"), ..DenialFilter::default() });
+    let top = own.find(&DenialFilter { key: Some("u4999"), ..all() });
     assert_eq!(
         (top[0].record.count, top[0].missed_at_most),
         (2, 2),
@@ -224,14 +213,10 @@ fn without_room_nothing_is_written() {
     let journal = Journal::new(0, 3);
     let recorder = journal.recorder();
     recorder.note(&denial("r", &"v".into()), &[]);
-    assert!(
-        !journal.is_on()
-            && !recorder.is_on()
-            && journal.read().find(&DenialFilter::default()).is_empty()
-    );
+    assert!(!journal.is_on() && !recorder.is_on() && journal.read().find(&all()).is_empty());
     let journal = Journal::new(1 << 20, 2);
     journal.recorder().note(&denial("r", &"v".into()), &[]);
     journal.expire();
-    assert_eq!(shown(&journal.read().find(&DenialFilter::default())), [("", 1)]);
+    assert_eq!(shown(&journal.read().find(&all())), [("", 1)]);
     assert!(journal.bytes() > 0 && journal.lost() == DenialLosses::default());
 }

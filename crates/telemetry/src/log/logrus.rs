@@ -123,9 +123,7 @@ mod tests {
     #[test]
     fn a_line_has_the_names_of_logrus_and_every_field_in_its_type() {
         let lines = LogrusFormat::default();
-        let writer = LogrusFormat::default();
         let written = Arc::clone(&lines.0);
-        drop(writer);
         let logs =
             tracing_subscriber::fmt().event_format(Logrus).with_writer(move || lines.clone());
         let error = io::Error::other("gone");

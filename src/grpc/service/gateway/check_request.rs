@@ -166,6 +166,16 @@ mod tests {
         Peer { address: Some(address), principal: "spiffe://mesh/a".into(), ..Default::default() }
     }
 
+    fn encoded(attributes: AttributeContext) -> Vec<u8> {
+        CheckRequest { attributes: Some(attributes) }.encode_to_vec()
+    }
+
+    /// Returns a message with an address only.
+    fn of_a_peer() -> Vec<u8> {
+        let source = Some(peer("203.0.113.7"));
+        encoded(AttributeContext { source, ..Default::default() })
+    }
+
     #[test]
     fn a_message_is_read_as_its_type_says() {
         let raw = core::HeaderValue {
@@ -193,7 +203,7 @@ mod tests {
             metadata_context: Some(core::Metadata::default()),
             ..Default::default()
         };
-        let message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+        let message = encoded(attributes);
         let checked = read(&message).unwrap();
         assert_eq!(checked.mapping, Some(b"shop".as_slice()));
         assert_eq!(checked.http.peer, Some(b"203.0.113.7".as_slice()));
@@ -210,9 +220,7 @@ mod tests {
 
     #[test]
     fn a_cut_message_is_an_error_and_no_panic() {
-        let attributes =
-            AttributeContext { source: Some(peer("203.0.113.7")), ..Default::default() };
-        let message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+        let message = of_a_peer();
         for length in 1..message.len() {
             assert!(read(&message[..length]).is_err(), "{length}");
         }
@@ -226,9 +234,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..64),
             at in any::<prop::sample::Index>(),
         ) {
-            let attributes =
-                AttributeContext { source: Some(peer("203.0.113.7")), ..Default::default() };
-            let mut message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+            let mut message = of_a_peer();
             let at = at.index(message.len());
             message.splice(at..at, bytes.iter().copied());
             let _ = read(&message);
@@ -242,11 +248,8 @@ mod tests {
         let headers = vec![header; MAX_HEADERS + 7];
         let http =
             HttpRequest { header_map: Some(core::HeaderMap { headers }), ..Default::default() };
-        let attributes = AttributeContext {
-            request: Some(Request { http: Some(http), ..Default::default() }),
-            ..Default::default()
-        };
-        let message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+        let request = Some(Request { http: Some(http), ..Default::default() });
+        let message = encoded(AttributeContext { request, ..Default::default() });
         assert_eq!(read(&message).unwrap().http.headers.len(), MAX_HEADERS + 1);
     }
 }

@@ -1,9 +1,8 @@
 //! The same request by each protocol: RLS, `Check`, `/auth/NAME` and JSON.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -31,10 +30,7 @@ type ManualRls = Rls<Arc<MemoryStore<Arc<ManualClock>>>>;
 const BEGIN: u64 = 1_780_000_000_000_000;
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("nothing here waits"),
-    }
+    future.now_or_never().expect("nothing here waits")
 }
 
 fn compiled(name: &str, text: &str) -> PolicySet {

@@ -11,13 +11,7 @@ const PERIOD: u64 = 1_000_000;
 
 /// Returns a limit of 9 a second of each algorithm with windows.
 fn of_9() -> [Algorithm; 4] {
-    let windows = || vec![window(9, PERIOD)];
-    [
-        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
-        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 10, Estimate::Strict).unwrap()),
-        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
-        Algorithm::Gcra(Gcra::new(window(9, PERIOD), None, None).unwrap()),
-    ]
+    each(&window(9, PERIOD), 10)
 }
 
 fn plain() -> [Limit; 4] {

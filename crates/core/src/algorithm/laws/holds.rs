@@ -14,13 +14,6 @@ const IDS: [&[u8]; 3] = [b"a", b"b", b"c"];
 /// Time since the previous operation, the index of an ID, hits, and the kind of operation.
 type HoldStep = (u64, usize, u32, u8);
 
-/// A charge that was admitted.
-#[derive(Debug)]
-struct AdmittedHits {
-    at: u64,
-    hits: u64,
-}
-
 /// The open holds of an ID, as indices of admitted charges, and the expiry of its record.
 #[derive(Debug, Default)]
 struct OpenHolds {
@@ -80,11 +73,11 @@ pub(super) fn change(
 }
 
 /// Returns the maximum of the admitted hits in any period of a window, and the limit of it.
-fn exceeds(limit: &Limit, admitted: &[AdmittedHits]) -> Option<String> {
+pub(super) fn exceeds(limit: &Limit, admitted: &[(u64, u64)]) -> Option<String> {
     for window in limit.windows() {
         let allowed = u64::from(window.limit()) + u64::from(limit.burst().unwrap_or(0));
         let period = window.period().get();
-        for from in admitted.iter().map(|charge| START + charge.at) {
+        for from in admitted.iter().map(|(at, _)| START + at) {
             let begin = match limit.algorithm() {
                 Algorithm::FixedWindow(_) => from / period * period,
                 Algorithm::SlidingWindow(_)
@@ -92,9 +85,8 @@ fn exceeds(limit: &Limit, admitted: &[AdmittedHits]) -> Option<String> {
                 | Algorithm::Gcra(_)
                 | Algorithm::Concurrency(_) => from,
             };
-            let inside =
-                |charge: &&AdmittedHits| (begin..begin + period).contains(&(START + charge.at));
-            let sum: u64 = admitted.iter().filter(inside).map(|charge| charge.hits).sum();
+            let inside = |(at, _): &&(u64, u64)| (begin..begin + period).contains(&(START + at));
+            let sum: u64 = admitted.iter().filter(inside).map(|(_, hits)| hits).sum();
             if sum > allowed {
                 return Some(format!("{sum} of {allowed} in {period} us"));
             }
@@ -106,13 +98,14 @@ fn exceeds(limit: &Limit, admitted: &[AdmittedHits]) -> Option<String> {
 /// The ledger of one counter, from the effects of its operations.
 #[derive(Debug, Default)]
 struct Ledger {
-    admitted: Vec<AdmittedHits>,
+    /// Times of charges that were admitted, and their hits.
+    admitted: Vec<(u64, u64)>,
     open: [OpenHolds; 3],
 }
 
 impl Ledger {
     fn reserved(&mut self, id: usize, now: u64, hits: u32, effect: HoldEffect) {
-        self.admitted.push(AdmittedHits { at: now, hits: hits.into() });
+        self.admitted.push((now, hits.into()));
         if let HoldEffect::Reserved { .. } = effect {
             self.open[id].charges.push(self.admitted.len() - 1);
             self.open[id].until = now + TTL;
@@ -124,14 +117,14 @@ impl Ledger {
         match effect {
             HoldEffect::Committed { reserved, cost } => {
                 let charge = self.open[id].charges.remove(0);
-                assert_eq!(self.admitted[charge].hits, u64::from(reserved), "the oldest hold");
-                self.admitted[charge].hits = cost.min(reserved).into();
+                assert_eq!(self.admitted[charge].1, u64::from(reserved), "the oldest hold");
+                self.admitted[charge].1 = cost.min(reserved).into();
                 self.open[id].until = now + TTL;
             }
             HoldEffect::Settled => {
                 let charge = self.open[id].charges.remove(0);
                 if on_settle == OnSettle::Release {
-                    self.admitted[charge].hits = 0;
+                    self.admitted[charge].1 = 0;
                 }
             }
             HoldEffect::Unknown { .. } | HoldEffect::Nothing => {
@@ -235,17 +228,15 @@ proptest! {
     }
 }
 
-/// Returns a limit of 500 a minute of each algorithm, with holds.
+/// Returns a limit of 500 a minute of each algorithm with windows, with holds.
+pub(super) fn in_windows(on_settle: OnSettle) -> [Limit; 4] {
+    each(&window(500, 60_000_000), 60).map(|algorithm| holding(algorithm, on_settle))
+}
+
 fn of_500() -> [Limit; 5] {
-    let windows = || vec![window(500, 60_000_000)];
-    [
-        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
-        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 60, Estimate::Strict).unwrap()),
-        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
-        Algorithm::Gcra(Gcra::new(window(500, 60_000_000), None, None).unwrap()),
-        Algorithm::Concurrency(Concurrency::new(500).unwrap()),
-    ]
-    .map(|algorithm| holding(algorithm, OnSettle::Charge))
+    let [fixed, sliding, log, gcra] = in_windows(OnSettle::Charge);
+    let permits = Algorithm::Concurrency(Concurrency::new(500).unwrap());
+    [fixed, sliding, log, gcra, holding(permits, OnSettle::Charge)]
 }
 
 #[test]
@@ -291,14 +282,8 @@ fn a_counter_is_written_by_an_operation_that_changes_holds_and_by_no_other() {
             (b"a", HoldAction::Settle, false),
         ] {
             let hold = request(id, action);
-            let question = Question {
-                limit: &limit,
-                hits: if hold.is_on_existing() { Hits::Refund(0) } else { Hits::Charge(75) },
-                role: Role::Enforce,
-                counter: Some(0),
-                hold: Some(&hold),
-                recorded: Recorded::default(),
-            };
+            let hits = if hold.is_on_existing() { Hits::Refund(0) } else { Hits::Charge(75) };
+            let question = Question { hold: Some(&hold), ..question(&limit, hits) };
             let judged = judge(&[question], &mut counters, Prior::Open, at(0));
             assert_eq!(judged.written.as_slice(), [written], "{action:?} of {limit:?}");
         }
@@ -318,8 +303,7 @@ fn a_reserve_by_an_id_with_an_open_hold_is_a_repeated_one() {
 
 #[test]
 fn a_commit_takes_back_what_it_did_not_cost_and_charges_what_it_cost_more() {
-    let [windows @ .., _] = of_500();
-    for limit in windows {
+    for limit in in_windows(OnSettle::Charge) {
         let mut state = limit.unused();
         for (id, cost, left) in [(b"a", 20, 480), (b"b", 90, 390), (b"c", 75, 315)] {
             reserve(&limit, &mut state, id, 75, 0);
@@ -333,8 +317,7 @@ fn a_commit_takes_back_what_it_did_not_cost_and_charges_what_it_cost_more() {
 
 #[test]
 fn a_write_of_holds_drops_a_reset_that_has_expired() {
-    let log = sliding_log::SlidingLog::new(vec![window(20, 60_000)]).unwrap();
-    let limit = holding(Algorithm::SlidingLog(log), OnSettle::Charge);
+    let limit = holding(log(vec![window(20, 60_000)]), OnSettle::Charge);
     let mut state = limit.unused();
     limit.charge(&mut state, 3, at(0)).unwrap();
     // Charges up to this instant are void until 60,000.

@@ -7,14 +7,11 @@ use crate::algorithm::calendar::{Calendar, CalendarUnit};
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::quota::MAX_HITS;
 
-fn gcra(hits: u32, period: u64, burst: u32) -> Algorithm {
-    Algorithm::Gcra(Gcra::new(window(hits, period), Some(burst), None).unwrap())
-}
-
 #[test]
 fn a_limit_with_holds_is_charged_when_admitted_and_keeps_them_in_another_window() {
     let hold = Hold { ttl: Micros::new(TTL), on_settle: OnSettle::Release };
-    let limit = Limit::new(gcra(9, 60_000, 9), Charge::Always, OnStoreError::Local).unwrap();
+    let limit =
+        Limit::new(gcra(window(9, 60_000), 9), Charge::Always, OnStoreError::Local).unwrap();
     let limit = limit.with_hold(hold);
     let other = limit.with_window(window(7, 50_000)).unwrap();
     assert_eq!(other.windows(), [window(7, 50_000)]);
@@ -28,7 +25,7 @@ fn a_limit_with_holds_is_charged_when_admitted_and_keeps_them_in_another_window(
 fn a_ban_is_reported_by_its_longest_period_and_the_end_of_its_first_window() {
     let windows = [(9, 1_000), (0, 5_000), (0, 60_000), (9, 90_000)];
     let windows = windows.map(|(hits, period)| window(hits, period)).to_vec();
-    let fixed = Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows).unwrap());
+    let fixed = fixed(windows);
     let report = |limit: Limit, now| {
         let report = limit.report(&limit.unused(), Some(1), at(now)).unwrap();
         assert_eq!((report.remaining, report.reset_after, report.retry_after), (0, None, None));
@@ -42,7 +39,7 @@ fn a_ban_is_reported_by_its_longest_period_and_the_end_of_its_first_window() {
 
 #[test]
 fn a_ban_admits_nothing_of_a_grant_either() {
-    let limit = limit(gcra(0, 60_000, 9), Charge::Admitted);
+    let limit = limit(gcra(window(0, 60_000), 9), Charge::Admitted);
     let mut state = limit.unused();
     let grant = Amendment::Grant { hits: 4, length: Micros::new(9) };
     limit.amend(&mut state, grant, at(0)).unwrap();
@@ -104,11 +101,8 @@ fn a_rate_has_its_constants_in_lowest_terms() {
 #[test]
 fn a_count_ends_at_what_a_double_can_hold() {
     assert_eq!(MAX_HITS, 9_007_199_254_740_991);
-    let windows = || vec![window(9, 60_000_000)];
-    for algorithm in [
-        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
-        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 6, Estimate::Strict).unwrap()),
-    ] {
+    let [fixed, sliding, _, _] = each(&window(9, 60_000_000), 6);
+    for algorithm in [fixed, sliding] {
         let limit = limit(algorithm, Charge::Always);
         let mut state = limit.unused();
         for hits in [1, MAX_HITS] {
@@ -138,7 +132,8 @@ fn a_backlog_of_285_years_stays_at_the_rate_by_which_it_was_written() {
 
 #[test]
 fn a_charge_of_another_rate_is_taken_back_less_what_drained_at_the_higher_one() {
-    let [slow, fast] = [60, 600].map(|hits| limit(gcra(hits, 60_000, 60), Charge::Admitted));
+    let [slow, fast] =
+        [60, 600].map(|hits| limit(gcra(window(hits, 60_000), 60), Charge::Admitted));
     // A hit takes 1 ms or 100 us; in 500 us, half of one or five drain.
     for (by, back_by, hits, left) in [(&slow, &fast, 10, 5), (&fast, &slow, 20, 10)] {
         let mut state = by.unused();

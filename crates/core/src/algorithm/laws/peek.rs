@@ -19,15 +19,6 @@ fn questions() -> impl Strategy<Value = Vec<PeekCase>> {
     proptest::collection::vec((0usize..2, 0u32..7, modes, roles), 1..6)
 }
 
-/// Generates two algorithms other than a sliding log, which does not support every charge mode.
-fn limits() -> impl Strategy<Value = [Algorithm; 2]> {
-    let charged = || {
-        let may_exceed = |algorithm: &Algorithm| !algorithm.stores_each_hit();
-        algorithms().prop_filter("a log is not charged always", may_exceed)
-    };
-    [charged(), charged()]
-}
-
 /// Counters after a trace, one of them with a grant.
 fn counters(algorithms: &[Algorithm; 2], trace: &[(u64, u32)], granted: u32) -> (Vec<State>, u64) {
     let mut states = vec![];
@@ -49,15 +40,17 @@ fn judged(
     hits: impl Fn(u32) -> Hits,
 ) -> JudgedRequest {
     let entries = [b"user=ann".to_vec()];
-    let limits: Vec<_> =
-        cases.iter().map(|(which, _, mode, _)| limit(algorithms[*which].clone(), *mode)).collect();
+    let limits = cases.iter().map(|(which, _, mode, _)| {
+        // A log is not charged always.
+        let is_log = algorithms[*which].stores_each_hit();
+        limit(algorithms[*which].clone(), if is_log { Charge::Admitted } else { *mode })
+    });
+    let limits: Vec<_> = limits.collect();
     let question = |(limit, (which, wanted, _, role)): (_, &PeekCase)| Question {
-        limit,
-        hits: hits(*wanted),
         role: *role,
         counter: Some(*which),
-        hold: None,
         recorded: Recorded { entries: &entries, may_grow: true },
+        ..question(limit, hits(*wanted))
     };
     let questions: Vec<_> = limits.iter().zip(cases).map(question).collect();
     judge(&questions, counters, prior, at(now))
@@ -66,7 +59,7 @@ fn judged(
 proptest! {
     #[test]
     fn a_peek_of_n_is_judged_as_a_charge_of_n_and_changes_nothing(
-        algorithms in limits(),
+        algorithms in [algorithms(), algorithms()],
         trace in traces(),
         granted in 0u32..6,
         cases in questions(),
@@ -95,24 +88,14 @@ proptest! {
 
 #[test]
 fn a_peek_of_no_hits_leaves_the_rate_of_the_counter_to_the_next_question() {
-    let of = |hits, period| {
-        let gcra = Gcra::new(window(hits, period), None, None).unwrap();
-        limit(Algorithm::Gcra(gcra), Charge::Always)
-    };
+    let of = |hits, period| limit(gcra(window(hits, period), None), Charge::Always);
     // Three hits of the first limit are just one period; converted to the rate of the other one and
     // back, they would be more.
     let [limit, other] = [of(3, 10_000), of(2, 3_000)];
     let mut state = limit.unused();
     limit.charge(&mut state, 1, at(0)).unwrap();
     let recorded = Recorded { entries: &[], may_grow: true };
-    let question = |limit, hits| Question {
-        limit,
-        hits,
-        role: Role::Enforce,
-        counter: Some(0),
-        hold: None,
-        recorded,
-    };
+    let question = |limit, hits| Question { recorded, ..question(limit, hits) };
     let questions = [question(&other, Hits::Peek(0)), question(&limit, Hits::Charge(2))];
     let judged = judge(&questions, &mut [state], Prior::Open, at(0));
     assert!(judged.outcomes[1].unwrap().allowed);

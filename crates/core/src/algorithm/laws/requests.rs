@@ -7,8 +7,7 @@ use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, OnSettle};
 use crate::algorithm::judge::JudgedRequest;
 
 fn of_500() -> Algorithm {
-    let windows = vec![window(500, 60_000_000)];
-    Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows).unwrap())
+    log(vec![window(500, 60_000_000)])
 }
 
 /// Judges questions about one counter.
@@ -18,14 +17,9 @@ fn asked(
     questions: &[(Hits, Option<HoldRequest<'_>>)],
     now: u64,
 ) -> JudgedRequest {
-    let questions = questions.iter().map(|(hits, hold)| Question {
-        limit,
-        hits: *hits,
-        role: Role::Enforce,
-        counter: Some(0),
-        hold: hold.as_ref(),
-        recorded: Recorded::default(),
-    });
+    let questions = questions
+        .iter()
+        .map(|(hits, hold)| Question { hold: hold.as_ref(), ..question(limit, *hits) });
     judge(&questions.collect::<Vec<_>>(), counter, Prior::Open, at(now))
 }
 
@@ -114,12 +108,7 @@ fn a_counter_that_several_questions_name_is_written_by_any_of_them() {
 
 #[test]
 fn a_hold_that_is_put_to_its_cost_leaves_no_trace_of_an_instant_without_hits() {
-    for algorithm in [
-        of_500(),
-        Algorithm::SlidingWindow(
-            SlidingWindow::new(vec![window(500, 60_000_000)], 60, Estimate::Strict).unwrap(),
-        ),
-    ] {
+    for algorithm in [of_500(), sliding(vec![window(500, 60_000_000)], 60)] {
         let limit = holding(algorithm, OnSettle::Charge);
         let mut counter = [limit.unused()];
         let reserve = (Hits::Charge(75), Some(request(b"a", HoldAction::Reserve)));
@@ -136,13 +125,7 @@ fn a_hold_that_is_put_to_its_cost_leaves_no_trace_of_an_instant_without_hits() {
 
 #[test]
 fn a_cost_past_a_full_log_is_added_to_its_newest_entry_and_else_is_an_entry_of_its_own() {
-    let log = |limit| {
-        let windows = vec![window(limit, 60_000_000)];
-        holding(
-            Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows).unwrap()),
-            OnSettle::Charge,
-        )
-    };
+    let log = |limit| holding(log(vec![window(limit, 60_000_000)]), OnSettle::Charge);
     let wait = |limit: Limit| {
         let mut counter = [limit.unused()];
         for now in [0, 5] {
@@ -161,8 +144,7 @@ fn a_cost_past_a_full_log_is_added_to_its_newest_entry_and_else_is_an_entry_of_i
 #[test]
 fn a_cost_past_one_of_two_windows_leaves_the_entries_of_the_other() {
     let windows = vec![window(2, 60_000_000), window(10, 600_000_000)];
-    let algorithm = Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows).unwrap());
-    let limit = holding(algorithm, OnSettle::Charge);
+    let limit = holding(log(windows), OnSettle::Charge);
     let mut counter = [limit.unused()];
     for now in [0, 5] {
         asked(&limit, &mut counter, &[(Hits::Charge(1), None)], now);
@@ -188,9 +170,7 @@ fn charged_and_denied_hits_are_tallied_and_peeks_and_refunds_are_not() {
     let written = [Hits::Charge(500), Hits::Charge(7), Hits::Peek(7), Hits::Refund(500)];
     let written = written.map(|hits| {
         let recorded = Recorded { entries: &entries, may_grow: true };
-        let role = Role::Enforce;
-        let question =
-            Question { limit: &limit, hits, role, counter: Some(0), hold: None, recorded };
+        let question = Question { recorded, ..question(&limit, hits) };
         judge(&[question], &mut counter, Prior::Open, at(0)).written[0]
     });
     assert_eq!(written, [true, true, false, true]);

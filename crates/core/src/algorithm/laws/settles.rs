@@ -1,22 +1,10 @@
 //! Cases of operations on holds of limits with windows.
 
-use super::holds::{TTL, change, holding, request, reserve};
+use super::holds::{TTL, change, holding, in_windows, request, reserve};
 use super::*;
 use crate::algorithm::concurrency::{Concurrency, Permit};
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldList, HoldRequest, MAX_ID};
 use crate::algorithm::judge::Outcome;
-
-/// Returns a limit of 500 a minute of each algorithm with windows.
-fn of_500(on_settle: OnSettle) -> [Limit; 4] {
-    let windows = || vec![window(500, 60_000_000)];
-    [
-        Algorithm::FixedWindow(fixed_window::FixedWindow::new(windows()).unwrap()),
-        Algorithm::SlidingWindow(SlidingWindow::new(windows(), 60, Estimate::Strict).unwrap()),
-        Algorithm::SlidingLog(sliding_log::SlidingLog::new(windows()).unwrap()),
-        Algorithm::Gcra(Gcra::new(window(500, 60_000_000), None, None).unwrap()),
-    ]
-    .map(|algorithm| holding(algorithm, on_settle))
-}
 
 #[test]
 fn a_cancel_takes_hits_back_and_a_settle_only_if_it_releases_them() {
@@ -26,7 +14,7 @@ fn a_cancel_takes_hits_back_and_a_settle_only_if_it_releases_them() {
         (HoldAction::Cancel, OnSettle::Charge, 500),
         (HoldAction::Cancel, OnSettle::Release, 500),
     ] {
-        for limit in of_500(on_settle) {
+        for limit in in_windows(on_settle) {
             let mut state = limit.unused();
             reserve(&limit, &mut state, b"a", 75, 0);
             assert_eq!(change(&limit, &mut state, b"a", action, 0), HoldEffect::Settled);
@@ -38,7 +26,7 @@ fn a_cancel_takes_hits_back_and_a_settle_only_if_it_releases_them() {
 
 #[test]
 fn a_cost_without_a_hold_is_charged_once_within_its_ttl() {
-    for limit in of_500(OnSettle::Charge) {
+    for limit in in_windows(OnSettle::Charge) {
         let mut state = limit.unused();
         let commit = HoldAction::Commit(20);
         let effects = [0, TTL - 1, TTL].map(|now| change(&limit, &mut state, b"a", commit, now));
@@ -49,7 +37,7 @@ fn a_cost_without_a_hold_is_charged_once_within_its_ttl() {
 
 #[test]
 fn an_id_has_up_to_four_holds_which_are_looked_at_extended_and_listed_together() {
-    for limit in of_500(OnSettle::Charge) {
+    for limit in in_windows(OnSettle::Charge) {
         let mut state = limit.unused();
         let effects = [1, 2, 3, 4, 5].map(|hits| reserve(&limit, &mut state, b"a", hits, 7));
         let repeated = Some(HoldEffect::Reserved { repeated: true });
@@ -72,7 +60,7 @@ fn an_id_has_up_to_four_holds_which_are_looked_at_extended_and_listed_together()
 
 #[test]
 fn an_operation_on_a_hold_sets_the_instant_of_its_counter() {
-    for limit in of_500(OnSettle::Charge) {
+    for limit in in_windows(OnSettle::Charge) {
         let mut state = limit.unused();
         reserve(&limit, &mut state, b"a", 75, 0);
         for (action, now) in [(HoldAction::Extend, 5), (HoldAction::Commit(75), 7)] {
@@ -83,14 +71,7 @@ fn an_operation_on_a_hold_sets_the_instant_of_its_counter() {
 }
 
 fn asked(limit: &Limit, state: &mut State, hold: HoldRequest<'_>, hits: u32) -> (bool, Outcome) {
-    let question = Question {
-        limit,
-        hits: Hits::Charge(hits),
-        role: Role::Enforce,
-        counter: Some(0),
-        hold: Some(&hold),
-        recorded: Recorded::default(),
-    };
+    let question = Question { hold: Some(&hold), ..question(limit, Hits::Charge(hits)) };
     let mut counters = [state.clone()];
     let judged = judge(&[question], &mut counters, Prior::Open, at(0));
     let [after] = counters;
@@ -101,7 +82,7 @@ fn asked(limit: &Limit, state: &mut State, hold: HoldRequest<'_>, hits: u32) -> 
 #[test]
 fn a_reserve_that_is_denied_or_banned_is_not_written_whatever_the_charge_mode() {
     let request = request(b"a", HoldAction::Reserve);
-    let [.., gcra] = of_500(OnSettle::Charge);
+    let [.., gcra] = in_windows(OnSettle::Charge);
     let ban = gcra.with_window(window(0, 60_000_000)).unwrap().charged(Charge::Always);
     for (limit, hits) in [(gcra, 501), (ban, 1)] {
         let mut state = limit.unused();

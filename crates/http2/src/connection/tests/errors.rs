@@ -8,8 +8,7 @@ type FrameCase = (&'static str, u8, u8, u32, &'static [u8]);
 /// Returns a client with an open stream 5 and a complete one 7, both of which wait.
 fn waiting() -> TestPeer {
     let mut peer = TestPeer::new();
-    let headers = peer.headers(5, "/unread", false);
-    peer.bytes(&headers);
+    peer.open(5, "/unread", false);
     peer.call(7, "/wait", b"");
     peer.sent();
     peer
@@ -239,13 +238,11 @@ fn data_without_bytes_is_abuse_unless_it_ends_its_call() {
     let goaway = SentFrame::GoAway(0x7fff_ffff, code(Reason::NO_ERROR));
     let mut peer = TestPeer::new();
     for number in 0..200 {
-        let headers = peer.headers(1 + 2 * number, "/echo", false);
-        peer.bytes(&headers);
+        peer.open(1 + 2 * number, "/echo", false);
         peer.frame(kind::DATA, flag::END_STREAM, 1 + 2 * number, &[]);
     }
     assert!(!peer.sent().contains(&goaway));
-    let headers = peer.headers(1_001, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1_001, "/echo", false);
     (0..100).for_each(|_| peer.frame(kind::DATA, 0, 1_001, &[]));
     assert!(peer.sent().contains(&goaway));
 }
@@ -256,9 +253,7 @@ fn a_preface_may_arrive_in_pieces_and_has_no_wrong_byte() {
     let length = preface.len();
     write(&mut preface, kind::SETTINGS, 0, 0, &[]);
     for wrong in (0..length).map(Some).chain([None]) {
-        let now = Instant::now();
-        let budget = Arc::new(Budget::new(1 << 20));
-        let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
+        let (mut connection, now) = fresh();
         let mut bytes = preface.clone();
         wrong.into_iter().for_each(|at| bytes[at] ^= 1);
         let mut begin = 0;
@@ -281,9 +276,7 @@ fn the_first_frame_is_settings() {
         (kind::PING, 0, true),
         (0xfa, 0, true),
     ] {
-        let now = Instant::now();
-        let budget = Arc::new(Budget::new(1 << 20));
-        let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
+        let (mut connection, now) = fresh();
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let payload: &[u8] = if kind == kind::PING { &[0; 8] } else { &[] };
         write(&mut bytes, kind, flags, 0, payload);

@@ -21,18 +21,14 @@ fn a_silent_client_is_pinged_and_closed_without_an_answer() {
     assert_eq!((peer.sent(), peer.connection.end()), (vec![], None));
     peer.pass(LIMITS.keepalive_interval);
     peer.sent();
-    peer.pass(LIMITS.keepalive_timeout - MS);
-    assert_eq!(peer.connection.end(), None);
-    peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Silent));
+    peer.ends_after(LIMITS.keepalive_timeout, ConnectionEnd::Silent);
 }
 
 #[test]
 fn a_message_that_does_not_come_is_refused_in_time() {
     for path in ["/echo", "/stream"] {
         let mut peer = TestPeer::new();
-        let headers = peer.headers(1, path, false);
-        peer.bytes(&headers);
+        peer.open(1, path, false);
         peer.frame(kind::DATA, 0, 1, b"ab");
         assert!(peer.connection.next_time() <= Some(peer.now + LIMITS.message_timeout));
         peer.pass(LIMITS.message_timeout);
@@ -53,18 +49,13 @@ fn a_client_that_reads_nothing_is_closed() {
     peer.pass(LIMITS.keepalive_interval);
     peer.frame(kind::PING, 0, 0, b"talks on");
     peer.connection.on_written(0, peer.now);
-    peer.pass(LIMITS.keepalive_interval - MS);
-    assert_eq!(peer.connection.end(), None);
-    peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Unread));
+    peer.ends_after(LIMITS.keepalive_interval, ConnectionEnd::Unread);
 }
 
 #[test]
 fn a_client_that_does_not_speak_in_time_is_closed() {
     for begun in [&b""[..], b"PRI * HTTP", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
-        let now = Instant::now();
-        let budget = Arc::new(Budget::new(1 << 20));
-        let mut connection = Connection::new(Echo::default(), LIMITS, &budget, now);
+        let (mut connection, now) = fresh();
         connection.receive(begun, now);
         connection.on_time(now + Duration::from_secs(10) - MS);
         assert_eq!(connection.end(), None);
@@ -134,10 +125,7 @@ fn calls_have_the_grace_period_and_no_longer() {
     peer.call(1, "/wait", b"");
     peer.connection.shut_down(Some(Duration::from_secs(30)), peer.now);
     peer.frame(kind::PING, flag::ACK, 0, b"goaway\0\0");
-    peer.pass(Duration::from_secs(30) - MS);
-    assert_eq!(peer.connection.end(), None);
-    peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(ConnectionEnd::GraceExceeded));
+    peer.ends_after(Duration::from_secs(30), ConnectionEnd::GraceExceeded);
 }
 
 #[test]
@@ -185,14 +173,12 @@ fn calls_finish_though_others_of_the_connection_are_reset_without_end() {
     let mut stream = 3;
     let mut reset_some = |peer: &mut TestPeer, count: u32| {
         for _ in 0..count {
-            let headers = peer.headers(stream, "/wait", true);
-            peer.bytes(&headers);
+            peer.open(stream, "/wait", true);
             peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
             stream += 2;
         }
     };
-    let headers = peer.headers(1, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1, "/echo", false);
     reset_some(&mut peer, 2_048);
     assert_eq!(peer.sent(), []);
     reset_some(&mut peer, 1);
@@ -218,8 +204,7 @@ fn callers_that_are_too_impatient_do_not_end_their_connection() {
     let mut peer = TestPeer::new();
     // 30,000 a second.
     for stream in (0..60_000).map(|number| 1 + 2 * number) {
-        let headers = peer.headers(stream, "/wait", true);
-        peer.bytes(&headers);
+        peer.open(stream, "/wait", true);
         peer.frame(kind::RST_STREAM, 0, stream, &[0, 0, 0, 8]);
         peer.now += Duration::from_micros(33);
     }
@@ -240,10 +225,7 @@ fn abuse_that_does_not_stop_ends_the_connection_at_once_and_at_the_latest_with_t
     assert_eq!(peer.connection.end(), Some(ConnectionEnd::Flood));
     let mut peer = TestPeer::new();
     goaway(&mut peer);
-    peer.pass(Duration::from_secs(30) - MS);
-    assert_eq!(peer.connection.end(), None);
-    peer.pass(MS);
-    assert_eq!(peer.connection.end(), Some(ConnectionEnd::Flood));
+    peer.ends_after(Duration::from_secs(30), ConnectionEnd::Flood);
 }
 
 #[test]
@@ -285,8 +267,7 @@ fn a_refusal_with_a_body_is_an_answer_beside_which_the_rest_of_the_request_is_no
     let mut peer = TestPeer::new();
     peer.connection.service.refusal.set("slow");
     peer.frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let headers = peer.headers(1, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1, "/echo", false);
     peer.sent();
     peer.pass(LIMITS.message_timeout);
     assert!(matches!(peer.sent().as_slice(), [SentFrame::Headers(1, _, false)]));
@@ -302,8 +283,7 @@ fn a_refusal_with_a_body_is_an_answer_beside_which_the_rest_of_the_request_is_no
     peer.connection.service.refusal.set("slow");
     let future = size_of::<super::super::CallFuture<Echo>>();
     let most = crate::budget::OWN - crate::stream::STREAM_COST - future;
-    let headers = peer.headers(1, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1, "/echo", false);
     peer.frame(kind::DATA, 0, 1, &vec![0; most]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"x");
     let sent = peer.sent();
@@ -314,8 +294,7 @@ fn a_refusal_with_a_body_is_an_answer_beside_which_the_rest_of_the_request_is_no
 #[test]
 fn a_client_that_only_reads_is_pinged_too() {
     let mut peer = TestPeer::new();
-    let headers = peer.headers(1, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1, "/echo", false);
     peer.pass(LIMITS.message_timeout);
     assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooSlow), SentFrame::Reset(1, 0)]);
     peer.pass(LIMITS.keepalive_interval - LIMITS.message_timeout);

@@ -41,8 +41,7 @@ fn a_stream_has_one_deadline_at_a_time() {
 fn deadlines_of_closed_streams_are_removed_when_there_are_64() {
     let mut peer = TestPeer::new();
     let lengths = (0..66).map(|number| {
-        let headers = peer.headers(1 + 2 * number, "/echo", false);
-        peer.bytes(&headers);
+        peer.open(1 + 2 * number, "/echo", false);
         peer.frame(kind::RST_STREAM, 0, 1 + 2 * number, &[0, 0, 0, 8]);
         peer.connection.timers.deadlines()
     });
@@ -99,8 +98,7 @@ fn a_call_that_waits_is_charged_with_its_message() {
     let future = size_of::<super::super::CallFuture<Echo>>();
     for pieces in [&[10_000][..], &[9_000, 1_000], &[10_000, 0]] {
         let mut peer = TestPeer::new();
-        let headers = peer.headers(1, "/wait", false);
-        peer.bytes(&headers);
+        peer.open(1, "/wait", false);
         for (number, bytes) in pieces.iter().enumerate() {
             let is_last = number + 1 == pieces.len();
             let flags = if is_last { flag::END_STREAM } else { 0 };
@@ -122,12 +120,10 @@ fn a_call_that_a_service_reads_is_charged_with_its_header_list() {
             let mut peer = TestPeer::new();
             let fields =
                 [(":method", "POST"), (":scheme", "http"), (":path", path), ("x", long.as_str())];
-            let headers = peer.list(1, &fields, !is_begun_only);
-            peer.bytes(&headers);
+            peer.open_with(1, &fields, !is_begun_only);
             assert!(peer.connection.account.used() >= 10_000, "{path} {is_begun_only}");
             // The same block again, which is now recognized.
-            let headers = peer.list(3, &fields, !is_begun_only);
-            peer.bytes(&headers);
+            peer.open_with(3, &fields, !is_begun_only);
             assert!(peer.connection.account.used() >= 20_000, "{path} {is_begun_only}");
         }
     }
@@ -138,8 +134,7 @@ fn each_header_field_of_a_stream_is_charged_as_a_map_holds_it() {
     let mut peer = TestPeer::new();
     let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/unread")];
     let fields = [&usual[..], &[("x", "v"); 400]].concat();
-    let headers = peer.list(1, &fields, false);
-    peer.bytes(&headers);
+    peer.open_with(1, &fields, false);
     assert!(peer.connection.account.used() >= 400 * 104, "{}", peer.connection.account.used());
 }
 
@@ -151,8 +146,7 @@ fn memory_of_a_burst_is_released_while_a_stream_stays_open() {
     let long = "v".repeat(15_000);
     let fields =
         [(":method", "POST"), (":scheme", "http"), (":path", "/echo"), ("x", long.as_str())];
-    let headers = peer.list(3, &fields, true);
-    peer.bytes(&headers);
+    peer.open_with(3, &fields, true);
     peer.call(5, "/big", b"100000");
     peer.sent();
     let kept = peer.connection.out.capacity() + peer.connection.fields.capacity();
@@ -171,8 +165,7 @@ fn the_buffer_of_usual_answers_is_kept() {
 #[test]
 fn the_cost_of_a_stream_covers_its_state() {
     let mut peer = TestPeer::new();
-    let headers = peer.headers(1, "/echo", false);
-    peer.bytes(&headers);
+    peer.open(1, "/echo", false);
     let state = size_of::<(u32, Stream<Echo>)>();
     assert!(peer.connection.account.used() >= state, "{state} bytes");
 }
@@ -180,10 +173,8 @@ fn the_cost_of_a_stream_covers_its_state() {
 #[test]
 fn unread_trailers_are_charged() {
     let mut peer = TestPeer::new();
-    let headers = peer.headers(1, "/unread", false);
-    peer.bytes(&headers);
-    let trailers = peer.list(1, &[("x", "v".repeat(10_000).as_str())], true);
-    peer.bytes(&trailers);
+    peer.open(1, "/unread", false);
+    peer.open_with(1, &[("x", "v".repeat(10_000).as_str())], true);
     assert!(peer.connection.account.used() >= 10_000);
 }
 

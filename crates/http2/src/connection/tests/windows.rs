@@ -82,8 +82,7 @@ fn the_clients_windows_are_given_back() {
 #[test]
 fn a_client_that_sends_beyond_its_window_is_cut_off() {
     let mut peer = TestPeer::new();
-    let headers = peer.headers(1, "/unread", false);
-    peer.bytes(&headers);
+    peer.open(1, "/unread", false);
     // Nothing reads the body: only the stream's window, 1 MiB, and the budget bound it.
     for _ in 0..70 {
         peer.frame(kind::DATA, 0, 1, &[0; 16_384]);
@@ -207,8 +206,7 @@ fn windows_are_given_back_by_halves_and_end_where_they_were_announced() {
         ("/unread", 1, true),
     ] {
         let mut peer = TestPeer::with(LIMITS, 16 << 20);
-        let headers = peer.headers(1, path, false);
-        peer.bytes(&headers);
+        peer.open(1, path, false);
         let padding = (16_383 - data).min(255);
         let payload = vec![u8::try_from(padding).unwrap(); 1 + data + padding];
         let mut given = [0; 2];

@@ -25,7 +25,7 @@ const REPEATED: [(&[u8], &[u8]); 8] = [
 
 /// A field of a block written by an encoder.
 #[derive(Clone, Debug)]
-enum EncodedField {
+pub(super) enum EncodedField {
     Once(OwnedField),
     Repeated(usize),
 }
@@ -55,14 +55,14 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![40 => short_values(), 4 => vec(any::<u8>(), 0..1500), 1 => vec(any::<u8>(), 3000..5000)]
 }
 
-fn written() -> impl Strategy<Value = EncodedField> {
+pub(super) fn written() -> impl Strategy<Value = EncodedField> {
     prop_oneof![
         (names(), values()).prop_map(EncodedField::Once),
         (0..REPEATED.len()).prop_map(EncodedField::Repeated)
     ]
 }
 
-fn sizes() -> impl Strategy<Value = u32> {
+pub(super) fn sizes() -> impl Strategy<Value = u32> {
     prop_oneof![0..200_u32, 0..5000_u32, Just(4096), Just(u32::MAX)]
 }
 
@@ -108,6 +108,28 @@ fn maxima() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0), Just(40), Just(256), Just(4096), Just(4096), Just(8192)]
 }
 
+/// Writes a block. Returns it and its fields.
+pub(super) fn write(
+    encoder: &mut Encoder,
+    fields: Vec<EncodedField>,
+) -> (Vec<u8>, Vec<OwnedField>) {
+    let mut block = Vec::new();
+    encoder.begin(&mut block);
+    let write = |field| match field {
+        EncodedField::Once((name, value)) => {
+            encoder.field(&name, &value, &mut block);
+            (name, value)
+        }
+        EncodedField::Repeated(number) => {
+            let (name, value) = REPEATED[number];
+            encoder.repeated(name, value, &mut block);
+            (name.to_vec(), value.to_vec())
+        }
+    };
+    let list = fields.into_iter().map(write).collect();
+    (block, list)
+}
+
 /// Feeds a block to both decoders, which must agree in all that is observable.
 fn agree(
     decoder: &mut Decoder,
@@ -143,22 +165,7 @@ proptest! {
                 encoder.set_max_table(*size);
                 peer.max = usize::try_from(*size).unwrap();
             }
-            let mut block = Vec::new();
-            encoder.begin(&mut block);
-            let mut list: Vec<OwnedField> = Vec::new();
-            for field in fields {
-                match field {
-                    EncodedField::Once((name, value)) => {
-                        encoder.field(&name, &value, &mut block);
-                        list.push((name, value));
-                    }
-                    EncodedField::Repeated(number) => {
-                        let (name, value) = REPEATED[number];
-                        encoder.repeated(name, value, &mut block);
-                        list.push((name.to_vec(), value.to_vec()));
-                    }
-                }
-            }
+            let (block, list) = write(&mut encoder, fields);
             prop_assert_eq!(&peer.decode(&block).unwrap().0, &list);
             prop_assert_eq!(decode(&mut decoder, &block).unwrap().0, list);
             prop_assert!(peer.limit <= peer.max);

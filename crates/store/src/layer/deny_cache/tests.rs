@@ -182,31 +182,25 @@ proptest! {
     }
 }
 
-fn single(algorithm: Algorithm, charge: Charge) -> Limit {
-    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
-}
-
-fn of_a_minute(amount: u32) -> Vec<Window> {
-    vec![Window::new(amount, Micros::from_secs(60)).unwrap()]
+/// Returns a limit of hits a minute.
+fn fixed(amount: u32, charge: Charge) -> Limit {
+    tests::fixed(&[(amount, 60)], charge, OnStoreError::Error)
 }
 
 #[test]
 fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
-    let fixed = || Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
-    let several = || {
-        Algorithm::FixedWindow(FixedWindow::new([of_a_minute(2), of_a_minute(3)].concat()).unwrap())
-    };
-    let rate = || Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
+    let several = |charge| tests::fixed(&[(2, 60), (3, 60)], charge, OnStoreError::Error);
+    let rate = |charge| tests::gcra(2, 60).charged(charge);
     // Two are admitted, the third is denied, and the rest is answered from the cache.
     let steps = [(10, 1, false, [1, 1]); 10];
     for (limit, remembered) in [
-        (single(fixed(), Charge::Always), 7),
-        (single(fixed(), Charge::Blamed), 7),
-        (single(several(), Charge::Admitted), 7),
-        (single(several(), Charge::Always), 0),
-        (single(rate(), Charge::Admitted), 7),
-        (single(rate(), Charge::Blamed), 0),
-        (single(rate(), Charge::Always), 0),
+        (fixed(2, Charge::Always), 7),
+        (fixed(2, Charge::Blamed), 7),
+        (several(Charge::Admitted), 7),
+        (several(Charge::Always), 0),
+        (rate(Charge::Admitted), 7),
+        (rate(Charge::Blamed), 0),
+        (rate(Charge::Always), 0),
     ] {
         assert_eq!(run(&limit, &steps).len(), remembered, "{limit:?}");
     }
@@ -214,10 +208,7 @@ fn denials_are_remembered_unless_denied_hits_make_the_wait_longer() {
 
 #[test]
 fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
-    let limit = single(
-        Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap()),
-        Charge::Admitted,
-    );
+    let limit = tests::gcra(2, 60);
     let denials = denials();
     let asked = Instant::now();
     let at = |us: u64| asked + Duration::from_micros(us);
@@ -238,8 +229,7 @@ fn times_are_counted_from_the_answer_and_the_memory_from_the_question() {
 /// Clocks may not tell two events apart.
 #[test]
 fn a_denial_sent_at_the_instant_of_a_refund_is_not_cached() {
-    let limit =
-        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Admitted);
+    let limit = fixed(2, Charge::Admitted);
     let denials = denials();
     let now = Instant::now();
     let outcome = |allowed| tests::outcome(allowed, Some(Micros::from_secs(60)));
@@ -263,10 +253,8 @@ fn denial() -> Outcome {
 /// Hits that wait longer, or never fit, would be advised to retry too early.
 #[test]
 fn a_denial_is_of_more_hits_only_if_these_wait_as_long() {
-    let fixed = Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap());
-    let rate = Algorithm::Gcra(Gcra::new(of_a_minute(2)[0].clone(), None, None).unwrap());
-    for (algorithm, known) in [(fixed, [true, true, false]), (rate, [true, false, false])] {
-        let limit = single(algorithm, Charge::Admitted);
+    let [fixed, rate] = [fixed(2, Charge::Admitted), tests::gcra(2, 60)];
+    for (limit, known) in [(fixed, [true, true, false]), (rate, [true, false, false])] {
         let denials = denials();
         let now = Instant::now();
         denials.record(&check(&limit, 1), &denial(), now, now);
@@ -277,8 +265,7 @@ fn a_denial_is_of_more_hits_only_if_these_wait_as_long() {
 
 #[test]
 fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
-    let limit =
-        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Always);
+    let limit = fixed(2, Charge::Always);
     let denials = denials();
     let asked = Instant::now();
     let apart = check(&limit, 1);
@@ -292,9 +279,8 @@ fn a_cached_denial_is_not_of_the_counter_in_the_slot_of_its_domain() {
 #[test]
 fn an_operation_on_holds_reaches_the_store_beside_a_remembered_denial_and_forgets_none() {
     let hold = Hold { ttl: Micros::from_secs(60), on_settle: OnSettle::Release };
-    let fixed = |amount| Algorithm::FixedWindow(FixedWindow::new(of_a_minute(amount)).unwrap());
-    let plain = single(fixed(1), Charge::Admitted);
-    let holding = single(fixed(10), Charge::Admitted).with_hold(hold);
+    let plain = fixed(1, Charge::Admitted);
+    let holding = fixed(10, Charge::Admitted).with_hold(hold);
     let cache = DenyCache::new(memory_at(NOW).0, Some(denials()));
     let decide = |checks: &[Check<'_>]| {
         let decided = cache.decide(checks, Prior::Open, Instant::now()).now_or_never().unwrap();
@@ -317,6 +303,6 @@ fn an_operation_on_holds_reaches_the_store_beside_a_remembered_denial_and_forget
     // At the counter of the denial itself, too.
     decide(&[Check { hits: Hits::Refund(0), ..check(&plain, 1) }]);
     assert_eq!(decide(&[check(&plain, 1)])[0].by, JudgedBy::Memory);
-    let amount = single(fixed(1), Charge::Admitted).with_hold(hold);
+    let amount = fixed(1, Charge::Admitted).with_hold(hold);
     assert_eq!(decide(&[check(&amount, 1)])[0].by, JudgedBy::Store);
 }

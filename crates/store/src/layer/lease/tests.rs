@@ -3,10 +3,8 @@
 use tollgate_core::algorithm::hold::HoldEffect;
 use tollgate_core::algorithm::judge::{JudgedBy, Outcome};
 use tollgate_core::algorithm::lease::Lease;
-use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::Timestamp;
-use tollgate_core::algorithm::{Algorithm, Charge, Limit, OnStoreError, Receipt};
+use tollgate_core::algorithm::{Charge, Limit, OnStoreError, Receipt};
 
 use super::*;
 use crate::clock::SystemClock;
@@ -49,10 +47,7 @@ fn bench() -> ReplicaFixture {
 
 /// Creates a limit with a period of a year, so that nothing expires during a test.
 fn yearly(amount: u32, charge: Charge) -> Limit {
-    let windows = vec![Window::new(amount, Micros::from_secs(365 * 86_400)).unwrap()];
-    let algorithm =
-        Algorithm::SlidingWindow(SlidingWindow::new(windows, 60, Estimate::Strict).unwrap());
-    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
+    tests::sliding(amount, 365 * 86_400).charged(charge)
 }
 
 /// Creates a charge of one hit.

@@ -4,17 +4,13 @@ mod failing;
 mod quotas;
 
 use tollgate_core::algorithm::amend::Amendment;
-use tollgate_core::algorithm::fixed_window::FixedWindow;
-use tollgate_core::algorithm::gcra::Gcra;
-use tollgate_core::algorithm::quota::Window;
-use tollgate_core::algorithm::sliding_window::{Estimate, SlidingWindow};
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
-use tollgate_core::algorithm::{Algorithm, Charge, OnStoreError};
+use tollgate_core::algorithm::{Charge, OnStoreError};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::tests::{self, SteppedMemory, memory_at};
+use crate::tests::{self, SteppedMemory, fixed, memory_at};
 use crate::{Store, clock};
 
 const SECOND: u64 = 1_000_000;
@@ -38,29 +34,13 @@ fn bench() -> LoansFixture {
     LoansFixture { loans, store, clock, metrics }
 }
 
-fn window(amount: u32) -> Window {
-    Window::new(amount, Micros::from_secs(HOUR)).unwrap()
-}
-
-fn fixed(windows: Vec<Window>, charge: Charge) -> Limit {
-    let algorithm = Algorithm::FixedWindow(FixedWindow::new(windows).unwrap());
-    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
-}
-
 /// Returns a limit of an hour.
 fn hourly(amount: u32) -> Limit {
-    fixed(vec![window(amount)], Charge::Admitted)
+    fixed(&[(amount, HOUR)], Charge::Admitted, OnStoreError::Error)
 }
 
 fn gcra(amount: u32, charge: Charge) -> Limit {
-    let algorithm = Algorithm::Gcra(Gcra::new(window(amount), None, None).unwrap());
-    Limit::new(algorithm, charge, OnStoreError::Error).unwrap()
-}
-
-fn sliding(amount: u32) -> Limit {
-    let windows = SlidingWindow::new(vec![window(amount)], 60, Estimate::Strict);
-    let algorithm = Algorithm::SlidingWindow(windows.unwrap());
-    Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+    tests::gcra(amount, HOUR).charged(charge)
 }
 
 fn check(limit: &Limit) -> Check<'_> {
@@ -143,7 +123,7 @@ async fn near_the_limit_a_block_is_cut_and_the_rest_comes_back() {
 #[tokio::test]
 async fn a_holder_denies_only_for_as_long_as_no_request_of_one_hit_fits() {
     let millis = |millis: u64| Micros::new(millis * 1_000);
-    let several = || vec![window(1_000), window(2_000)];
+    let several = fixed(&[(1_000, HOUR), (2_000, HOUR)], Charge::Always, OnStoreError::Error);
     for (limit, ttl, denied) in [
         (hourly(1_000), millis(10_000), Some(millis(1_000))),
         (hourly(1_000), millis(200), Some(millis(200))),
@@ -151,8 +131,8 @@ async fn a_holder_denies_only_for_as_long_as_no_request_of_one_hit_fits() {
         // 3.6 s for a hit.
         (gcra(1_000, Charge::Admitted), millis(10_000), Some(millis(1_000))),
         (gcra(1_000, Charge::Blamed), millis(10_000), None),
-        (fixed(several(), Charge::Always), millis(10_000), None),
-        (sliding(1_000), millis(10_000), None),
+        (several, millis(10_000), None),
+        (tests::sliding(1_000, HOUR), millis(10_000), None),
     ] {
         let bench = bench();
         bench.charge(&limit, 1_000).await;

@@ -44,8 +44,7 @@ fn a_full_store_answers_what_takes_no_memory_and_refuses_the_rest() {
 #[test]
 fn memory_that_a_denied_charge_or_a_reset_does_not_take_is_given_back() {
     let bench = bench(1 << 20, 1 << 20);
-    let log = Algorithm::SlidingLog(SlidingLog::new(vec![window(256, 3600)]).unwrap());
-    let limit = Limit::new(log, Charge::Admitted, OnStoreError::Error).unwrap();
+    let limit = log(256, 3600);
     // The log has no room for another entry: one more would double it.
     assert!((0..256).all(|_| hit(&bench, "d", "log", &limit) == Some(true)));
     let full = bench.store.used_bytes();

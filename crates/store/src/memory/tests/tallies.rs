@@ -40,8 +40,7 @@ fn tallies_go_with_their_counter_and_their_memory_counts() {
         hit_for(&bench, "a", &limit, &[&format!("user={number}")]);
     }
     assert!(bench.store.used_bytes() < recorded + 4_000, "{}", bench.store.used_bytes());
-    bench.clock.set(Timestamp::from_micros(START + 125 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(125);
     assert_eq!((bench.store.len(), bench.store.used_bytes(), tallies(&bench, "a")), (0, 0, vec![]));
 }
 
@@ -59,8 +58,7 @@ fn a_denied_hit_of_a_new_counter_is_tallied_and_kept_for_a_minute() {
     bench.store.decide_now(&[Check { hits: Hits::Peek(5), ..check }], Prior::Open);
     bench.store.decide_now(&[Check { hits: Hits::Charge(1), ..check }], Prior::Denied);
     bench.store.decide_now(&[Check { limit: &none, ..check }], Prior::Open);
-    bench.clock.set(Timestamp::from_micros(START + 59 * SECOND));
-    (0..16).for_each(|_| bench.store.sweep());
+    bench.sweep_after(59);
     assert_eq!(tallies(&bench, "a"), tallied);
     bench.store.amend_now(&check, Amendment::Reset).unwrap();
     assert_eq!(tallies(&bench, "a"), []);

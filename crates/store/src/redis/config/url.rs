@@ -278,21 +278,20 @@ mod tests {
 
     #[test]
     fn each_topology_has_a_scheme() {
-        assert_eq!(kind("redis://h"), Topology::Single(tcp("h", 6379)));
-        assert_eq!(kind("rediss://[::1]:7000"), Topology::Single(tcp("::1", 7000)));
-        assert_eq!(
-            kind("redis+unix:///run/redis.sock?db=2"),
-            Topology::Single(ServerAddress::Unix("/run/redis.sock".into()))
-        );
-        assert_eq!(
-            kind("redis-cluster://a:1,b"),
-            Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)])
-        );
-        let sentinel = Topology::Sentinel {
-            master: "mymaster".to_owned(),
-            sentinels: vec![tcp("a", 26379), tcp("b", 1)],
-        };
-        assert_eq!(kind("rediss-sentinel://mymaster@a,b:1"), sentinel);
+        let unix = ServerAddress::Unix("/run/redis.sock".into());
+        let sentinels = vec![tcp("a", 26379), tcp("b", 1)];
+        for (text, expected) in [
+            ("redis://h", Topology::Single(tcp("h", 6379))),
+            ("rediss://[::1]:7000", Topology::Single(tcp("::1", 7000))),
+            ("redis+unix:///run/redis.sock?db=2", Topology::Single(unix)),
+            ("redis-cluster://a:1,b", Topology::Cluster(vec![tcp("a", 1), tcp("b", 6379)])),
+            (
+                "rediss-sentinel://mymaster@a,b:1",
+                Topology::Sentinel { master: "mymaster".to_owned(), sentinels },
+            ),
+        ] {
+            assert_eq!(kind(text), expected, "{text}");
+        }
         assert!(RedisUrl::parse("memory").is_none() && RedisUrl::parse("http://x").is_none());
     }
 
@@ -310,26 +309,19 @@ mod tests {
     #[test]
     fn an_invalid_url_is_reported_without_its_password() {
         let problem = |text| RedisUrl::parse(text).unwrap().unwrap_err().to_string();
-        assert_eq!(
-            problem("redis://u:secret@h:port"),
-            "invalid port after `h:` in `redis://u:***@h:***`"
-        );
-        assert_eq!(problem("redis://u:secret"), "invalid port after `u:` in `redis://u:***`");
-        assert_eq!(problem("redis://:secret"), "missing host in `redis://:***`");
-        assert_eq!(problem("redis://u:1/secret"), "database must be a number in `redis://u:1/***`");
+        let two = "expected one host, found 2 (for a Cluster, use `redis-cluster://`)";
+        for (text, expected, shown) in [
+            ("redis://u:secret@h:port", "invalid port after `h:`", "redis://u:***@h:***"),
+            ("redis://u:secret", "invalid port after `u:`", "redis://u:***"),
+            ("redis://:secret", "missing host", "redis://:***"),
+            ("redis://u:1/secret", "database must be a number", "redis://u:1/***"),
+            ("redis://a,b", two, "redis://a,b"),
+            ("redis-sentinel://a", "missing master name before `@`", "redis-sentinel://a"),
+            ("redis-cluster://a/1", "a Cluster supports only database 0", "redis-cluster://a/1"),
+            ("redis://", "missing host", "redis://"),
+        ] {
+            assert_eq!(problem(text), format!("{expected} in `{shown}`"));
+        }
         assert!(!problem("redis-sentinel://:secret@m").contains("secret"));
-        assert_eq!(
-            problem("redis://a,b"),
-            "expected one host, found 2 (for a Cluster, use `redis-cluster://`) in `redis://a,b`"
-        );
-        assert_eq!(
-            problem("redis-sentinel://a"),
-            "missing master name before `@` in `redis-sentinel://a`"
-        );
-        assert_eq!(
-            problem("redis-cluster://a/1"),
-            "a Cluster supports only database 0 in `redis-cluster://a/1`"
-        );
-        assert_eq!(problem("redis://"), "missing host in `redis://`");
     }
 }

@@ -8,10 +8,6 @@ fn cache(denials: &Arc<DenialTable>) -> Cache {
     DenyCache::new(memory_at(NOW).0, Some(Arc::clone(denials)))
 }
 
-fn fixed(amount: u32, charge: Charge) -> Limit {
-    single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(amount)).unwrap()), charge)
-}
-
 fn with_key<'a>(key: &'a [u8], check: Check<'a>) -> Check<'a> {
     Check { key: CounterKey::of("d", key), ..check }
 }
@@ -126,10 +122,6 @@ fn tallied_charges_that_cannot_be_written_are_counted() {
 
 #[test]
 fn only_denials_that_are_certain_are_cached() {
-    let window = |seconds| vec![Window::new(2, Micros::from_secs(seconds)).unwrap()];
-    let fixed = |seconds, charge| {
-        single(Algorithm::FixedWindow(FixedWindow::new(window(seconds)).unwrap()), charge)
-    };
     use CertainDenials::{All, AllButPerSecond, IrrevocableOnly};
     for (seconds, charge, certain, is_cached) in [
         (1, Charge::Admitted, All, true),
@@ -140,7 +132,7 @@ fn only_denials_that_are_certain_are_cached() {
         (60, Charge::Always, IrrevocableOnly, true),
     ] {
         let denials = denials();
-        let limit = fixed(seconds, charge);
+        let limit = tests::fixed(&[(2, seconds)], charge, OnStoreError::Error);
         let one = check(&limit, 1);
         let outcomes = Outcomes::from_iter([Ok(denial())]);
         let now = instant();

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn a_refund_without_a_reply_invalidates_a_cached_denial() {
-    let limit =
-        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Admitted);
+    let limit = fixed(2, Charge::Admitted);
     let denials = denials();
     let denied = check(&limit, 1);
     let now = Instant::now();
@@ -29,19 +28,4 @@ impl Store for DownStore {
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         Err(StoreError::Unavailable)
     }
-}
-
-#[tokio::test]
-async fn hits_of_cached_denials_that_cannot_be_written_are_counted() {
-    let limit =
-        single(Algorithm::FixedWindow(FixedWindow::new(of_a_minute(2)).unwrap()), Charge::Admitted);
-    let denials = denials();
-    let recorded = [b"user=ann".to_vec()];
-    let tallied = Check { recorded: &recorded, ..check(&limit, 1) };
-    denials.record(&tallied, &denial(), instant(), instant());
-    let cache = DenyCache::new(DownStore, Some(Arc::clone(&denials)));
-    let outcomes = cache.decide(&[tallied], Prior::Open, Instant::now()).await;
-    assert!(outcomes[0].as_ref().is_ok_and(|outcome| !outcome.allowed));
-    cache.settled().await;
-    assert_eq!(denials.metrics.store_errors("unavailable"), 1);
 }

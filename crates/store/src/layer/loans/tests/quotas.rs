@@ -1,7 +1,5 @@
 //! Loans to proxies.
 
-use tollgate_core::algorithm::sliding_log::SlidingLog;
-
 use super::super::quota::{QuotaLending, UnlentHits};
 use super::*;
 
@@ -26,8 +24,7 @@ impl LoansFixture {
 }
 
 fn log(amount: u32) -> Limit {
-    let algorithm = Algorithm::SlidingLog(SlidingLog::new(vec![window(amount)]).unwrap());
-    Limit::new(algorithm, Charge::Admitted, OnStoreError::Error).unwrap()
+    tests::log(amount, HOUR)
 }
 
 /// Returns the hits that were lent.
@@ -78,8 +75,7 @@ async fn hits_that_do_not_fit_are_not_charged_for_a_proxy_whatever_the_charge_mo
 #[tokio::test]
 async fn the_end_of_the_shortest_window_is_in_the_answer() {
     let bench = bench();
-    let shorter = Window::new(900, Micros::from_secs(60)).unwrap();
-    let limit = fixed(vec![window(1_000), shorter], Charge::Admitted);
+    let limit = fixed(&[(1_000, HOUR), (900, 60)], Charge::Admitted, OnStoreError::Error);
     bench.pass(20 * SECOND);
     let rests = std::sync::Mutex::new(Vec::new());
     let share = |left, rest| {
@@ -100,7 +96,7 @@ async fn a_proxy_waits_for_one_hit_if_that_is_known_and_five_seconds_at_most_oth
     for (limit, retry) in [
         (hourly(1_000), Micros::from_secs(HOUR)),
         (gcra(1_000, Charge::Admitted), Micros::new(3_600_000)),
-        (sliding(1_000), Micros::from_secs(5)),
+        (tests::sliding(1_000, HOUR), Micros::from_secs(5)),
     ] {
         let bench = bench();
         bench.charge(&limit, 1_000).await;
