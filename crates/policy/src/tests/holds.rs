@@ -35,6 +35,23 @@ fn a_hold_is_no_part_of_the_identity_and_a_limit_in_flight_is_another_counter() 
 }
 
 #[test]
+fn options_of_other_algorithms_do_not_apply_to_permits() {
+    for option in [
+        "burst: 1",
+        "max_debt: 1s",
+        "buckets: 1",
+        "estimate: strict",
+        "calendar: true",
+        "time_zone: UTC",
+    ] {
+        let word = option.split(':').next().unwrap();
+        let limit =
+            format!("{{algorithm: concurrency, in_flight: 5, hold: {{ttl: 1m}}, {option}}}");
+        refused(&[&limited(&limit)], &[&format!("`{word}`"), "concurrency"]);
+    }
+}
+
+#[test]
 fn every_mistake_is_reported_with_its_remedy() {
     let rate = |more: &str| format!("{{unit: day, requests_per_unit: 5, {more}}}");
     let permits = |more: &str| format!("{{algorithm: concurrency, {more}}}");
@@ -91,12 +108,6 @@ fn every_mistake_is_reported_with_its_remedy() {
             "`windows` does not apply to concurrency",
             no_period,
         ),
-        (whole("burst: 1"), "`burst`", "concurrency"),
-        (whole("max_debt: 1s"), "`max_debt`", "concurrency"),
-        (whole("buckets: 1"), "`buckets`", "concurrency"),
-        (whole("estimate: strict"), "`estimate`", "concurrency"),
-        (whole("calendar: true"), "`calendar`", "concurrency"),
-        (whole("time_zone: UTC"), "`time_zone`", "concurrency"),
         (whole("charge: always"), "`charge: always` and `hold` cannot be combined", "admitted"),
         (
             whole("lease: {ttl: 1s, size: 10}"),
