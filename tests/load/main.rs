@@ -9,7 +9,6 @@
 //! | `faults` | calls while the servers of the store die, hang, refuse or move |
 //! | `probes` | attacks over HTTP, and how fast probes are answered meanwhile |
 //! | `resets` | a flood of resets ends its connection |
-//! | `start` | the first decision of a process |
 //! | `speed` | no more instructions per decision than before |
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +24,6 @@ mod faults;
 mod probes;
 mod resets;
 mod speed;
-mod start;
 
 use tollgate_testkit as support;
 

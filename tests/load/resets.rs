@@ -6,7 +6,7 @@
 
 use std::iter::once;
 
-use crate::support::http2::{CANCEL, END_HEADERS, HEADERS, Http2, PATH, RESET, frame, string};
+use crate::support::http2::{Http2, INDEXED, PATH, indexing, opened_and_reset};
 use crate::support::load::no_other_load;
 use crate::support::policy::{Policies, daily};
 use crate::support::release::{artifact, release};
@@ -17,9 +17,6 @@ use crate::support::{TEST_TIMEOUT, becomes};
 
 /// Number of calls per write.
 const CALLS: u32 = 1_000;
-/// Header block of a call in HPACK (RFC 7541, appendix A): POST, http, and the two latest entries
-/// of the dynamic table, which [`indexing`] inserts.
-const INDEXED: [u8; 4] = [0x83, 0x86, 0x80 | 63, 0x80 | 62];
 
 #[tokio::test]
 async fn a_flood_of_resets_ends_its_connection_alone_and_is_counted() {
@@ -39,21 +36,9 @@ async fn a_flood_of_resets_ends_its_connection_alone_and_is_counted() {
 
 /// Returns endless calls that are reset at once, in as few bytes as possible.
 fn resets() -> impl Iterator<Item = Vec<u8>> {
-    let first = opened_and_reset(1, &indexing());
+    let first = opened_and_reset(1, &indexing(PATH));
     let some = |from: u32| {
         (0..CALLS).flat_map(|number| opened_and_reset(from + 2 * number, &INDEXED)).collect()
     };
     once(first).chain((3..).step_by(2 * CALLS as usize).map(some))
-}
-
-fn opened_and_reset(stream: u32, block: &[u8]) -> Vec<u8> {
-    [frame(HEADERS, END_HEADERS, stream, block), frame(RESET, 0, stream, &CANCEL)].concat()
-}
-
-/// Returns a header block that inserts `:path` and `content-type` into the dynamic table.
-fn indexing() -> Vec<u8> {
-    const INSERT: u8 = 0x40;
-    let path = [&[INSERT | 4], &string(PATH.as_bytes())[..]].concat();
-    let content_type = [&[INSERT | 31], &string(b"application/grpc")[..]].concat();
-    [&INDEXED[..2], &path, &content_type].concat()
 }

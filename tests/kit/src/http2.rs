@@ -33,6 +33,9 @@ pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Error code of RST_STREAM for a call that is cancelled.
 pub const CANCEL: [u8; 4] = [0, 0, 0, 8];
+/// Header block of a call in HPACK (RFC 7541, appendix A): POST, http, and the two latest entries
+/// of the dynamic table, which [`indexing`] inserts.
+pub const INDEXED: [u8; 4] = [0x83, 0x86, 0x80 | 63, 0x80 | 62];
 pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Encodes a frame.
@@ -70,6 +73,31 @@ pub fn fields(list: &[(&str, &[u8])]) -> Vec<u8> {
         [&[0], &string(name.as_bytes())[..], &string(value)].concat()
     };
     list.iter().flat_map(literal).collect()
+}
+
+/// Returns a header block for [`INDEXED`] to refer to: it inserts `:path` and `content-type` into the
+/// dynamic table.
+pub fn indexing(path: &str) -> Vec<u8> {
+    const INSERT: u8 = 0x40;
+    let path = [&[INSERT | 4], &string(path.as_bytes())[..]].concat();
+    let content_type = [&[INSERT | 31], &string(b"application/grpc")[..]].concat();
+    [&INDEXED[..2], &path, &content_type].concat()
+}
+
+/// Returns the frames of a call that is reset at once.
+pub fn opened_and_reset(stream: u32, block: &[u8]) -> Vec<u8> {
+    [frame(HEADERS, END_HEADERS, stream, block), frame(RESET, 0, stream, &CANCEL)].concat()
+}
+
+/// Moves whole frames to the streams that `stream_of` returns for their numbers: faster than
+/// encoding them again.
+pub fn move_frames(frames: &mut [u8], stream_of: impl Fn(u32) -> u32) {
+    let mut at = 0;
+    for number in 0.. {
+        let Some([a, b, c]) = frames[at..].first_chunk().copied() else { return };
+        frames[at + 5..at + 9].copy_from_slice(&stream_of(number).to_be_bytes());
+        at += 9 + u32::from_be_bytes([0, a, b, c]) as usize;
+    }
 }
 
 /// Encodes an HPACK string literal (RFC 7541, 5.2) without Huffman coding.

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PATH, SETTINGS, WINDOW_UPDATE, fields, frame, framed,
-    headers,
+    headers, move_frames,
 };
 use crate::support::rls::{descriptor, gzip, request};
 
@@ -104,7 +104,7 @@ fn flooded(
     async move { run_clients(clients, attack).await }.boxed()
 }
 
-/// Holds 50 connections of calls whose messages arrive byte by byte.
+/// Holds 200 connections of calls whose messages arrive byte by byte.
 pub(super) fn begun(target: Target) -> BoxFuture<'static, ()> {
     let headers = headers(PATH);
     // The beginning of a message of 1 KB.
@@ -125,27 +125,29 @@ pub(super) fn begun(target: Target) -> BoxFuture<'static, ()> {
             Ok(())
         }
     };
-    async move { run_clients(50, attack).await }.boxed()
+    async move { run_clients(200, attack).await }.boxed()
 }
 
 /// Sends messages of 1 MiB without their last byte.
 pub(super) fn unfinished(target: Target) -> BoxFuture<'static, ()> {
     let length = u32::try_from(MESSAGE).unwrap().to_be_bytes();
     let message = [&[0][..], &length, &vec![0; MESSAGE - 1]].concat();
-    let headers = headers(PATH);
+    let call = [frame(HEADERS, END_HEADERS, 1, &headers(PATH)), body(1, &message, 0)].concat();
     flooded(target, 16, move |stream| {
-        [frame(HEADERS, END_HEADERS, stream, &headers), body(stream, &message, 0)].concat()
+        let mut call = call.clone();
+        move_frames(&mut call, |_| stream);
+        call
     })
 }
 
 pub(super) fn without_windows(target: Target) -> BoxFuture<'static, ()> {
-    held(target, 50, [initial_window(0), calls(PATH, &one_hit())].concat())
+    held(target, 200, [initial_window(0), calls(PATH, &one_hit())].concat())
 }
 
 /// Requests answers that repeat 15 KB of the request, with `--dynamic-metadata`.
 pub(super) fn large_without_windows(target: Target) -> BoxFuture<'static, ()> {
     let message = request(vec![descriptor(&[("other", &"v".repeat(15_000))])]).encode_to_vec();
-    held(target, 8, [initial_window(0), calls(PATH, &message)].concat())
+    held(target, 50, [initial_window(0), calls(PATH, &message)].concat())
 }
 
 pub(super) fn reflection_without_windows(target: Target) -> BoxFuture<'static, ()> {

@@ -4,8 +4,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use crate::support::http2::{
-    CANCEL, CONTINUATION, DATA, END_HEADERS, HEADERS, PATH, PING, PRIORITY, RESET, SETTINGS,
-    WINDOW_UPDATE, fields, frame, headers, opened, string,
+    CONTINUATION, DATA, END_HEADERS, HEADERS, INDEXED, PATH, PING, PRIORITY, SETTINGS,
+    WINDOW_UPDATE, fields, frame, headers, indexing, move_frames, opened, opened_and_reset, string,
 };
 
 use super::client::{connect, flood, run_clients};
@@ -17,6 +17,10 @@ const CLIENTS: usize = 8;
 const FRAMES: usize = 500;
 /// Number of calls per write.
 const CALLS: u32 = 20;
+/// Number of connections of a flood of resets, one for each worker, and of resets per write: as
+/// time forgives resets, each connection has to send very many.
+const RESETTING: usize = 2;
+const RESETS: u32 = 1_000;
 
 /// Returns a flood of one frame.
 fn flood_of(target: Target, opening: Vec<u8>, one: Vec<u8>) -> BoxFuture<'static, ()> {
@@ -88,11 +92,20 @@ pub(super) fn resets_of_unknown_methods(target: Target) -> BoxFuture<'static, ()
     resets_of(target, "/no.such.Service/Method")
 }
 
-fn resets_of(target: Target, path: &str) -> BoxFuture<'static, ()> {
-    let headers = headers(path);
-    calls_of(target, move |stream| {
-        [frame(HEADERS, END_HEADERS, stream, &headers), frame(RESET, 0, stream, &CANCEL)].concat()
-    })
+fn resets_of(target: Target, path: &'static str) -> BoxFuture<'static, ()> {
+    let some = opened_and_reset(0, &INDEXED).repeat(RESETS as usize);
+    let attack = move || {
+        let mut some = some.clone();
+        let mut stream = 3;
+        let next = move || {
+            move_frames(&mut some, |number| stream + number / 2 * 2);
+            stream += 2 * RESETS;
+            some.clone()
+        };
+        let opening = opened_and_reset(1, &indexing(path));
+        async move { flood(connect(target.grpc).await?, &opening, next).await }
+    };
+    async move { run_clients(RESETTING, attack).await }.boxed()
 }
 
 /// Sends header lists of 15 KB, in calls that do not end.

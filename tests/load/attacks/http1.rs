@@ -68,7 +68,7 @@ pub(super) fn large_json(target: Target) -> BoxFuture<'static, ()> {
     let descriptors = vec![r#"{"entries":[{"key":"a"}]}"#; 2_500].join(",");
     let body = format!(r#"{{"domain":"test","descriptors":[{descriptors}]}}"#);
     assert!(body.len() > 60_000 && body.len() <= 64 << 10, "{}", body.len());
-    repeated(target.http, post("/json", body.len(), &body), 16)
+    repeated(target.http, post("/json", body.len(), &body), 48)
 }
 
 /// Sends bodies of 4 MiB.
@@ -83,9 +83,10 @@ pub(super) fn long_heads(target: Target) -> BoxFuture<'static, ()> {
     repeated(target.http, head.into_bytes(), 16)
 }
 
-/// Sends writes to administration that are refused, with a host of 30 KB.
+/// Sends writes to administration that are refused, with a host of 15 KB: nearly as long as a head
+/// may be.
 pub(super) fn refused_writes(target: Target) -> BoxFuture<'static, ()> {
-    let host = "a".repeat(30_000);
+    let host = "a".repeat(15_000);
     let request = format!(
         "POST /api/v1/policies/reload HTTP/1.1\r\nhost: {host}\r\nsec-fetch-site: cross-site\r\n\
          x-tollgate: 1\r\ncontent-length: 0\r\n\r\n"
