@@ -27,6 +27,9 @@
 //! | `slots` | slots of a Cluster that counters are in, for any input |
 //! | `per_second` | per-second limits on servers of their own |
 //! | `callers` | `record`, and `tollgate inspect --store` |
+//! | `administration` | responses of the admin API that depend on the store |
+//! | `readiness` | readiness that follows the store |
+//! | `secrets` | a wrong password is neither in the log nor on a page |
 //! | `replicas` | the number of processes that a process assumes |
 //! | `hashed` | `hash_values`: values that cannot be read anywhere |
 //! | `clock` | replicas whose clocks differ from their masters' |
@@ -36,6 +39,7 @@
 //! | `access` | users, passwords, certificates, sockets, databases, prefixes; warnings at startup |
 
 mod access;
+mod administration;
 mod ahead;
 mod amend;
 mod atomic;
@@ -62,10 +66,12 @@ mod memory;
 mod open_holds;
 mod per_second;
 mod preload;
+mod readiness;
 mod reloads;
 mod replay;
 mod replicas;
 mod rolling;
+mod secrets;
 mod sharded;
 mod simulated;
 mod slots;
