@@ -1,7 +1,8 @@
-//! The tiers of tests: each module has the row with its tools, CI runs what the README prints, and
-//! no example of a documentation comment is left out.
+//! The tiers of tests: each file is part of one, each module has the row with its tools, CI runs what
+//! the README prints, and no example of a documentation comment is left out.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use super::{File, assert_none, files_in, project};
 
@@ -32,6 +33,42 @@ fn every_module_with_real_parts_has_a_row_with_its_tools() {
     for (target, root) in TARGETS {
         assert_eq!(modules(&read(root)), modules_with_rows(&rows, target), "{target}");
     }
+}
+
+/// Returns the files that no other file names as its module, so that no target has their tests.
+fn without_a_target(files: &[File]) -> Vec<&str> {
+    let name_of = |file: &File| Path::new(&file.path).with_extension("");
+    let is_any = |path: &Path, names: &[&str]| names.iter().any(|name| path.ends_with(name));
+    let roots = ["lib", "main", "parts", "long"];
+    let modules = files.iter().flat_map(|file| {
+        let path = name_of(file);
+        let is_folder = is_any(&path, &roots) || path.ends_with("mod");
+        let folder = if is_folder { path.parent().unwrap().to_owned() } else { path };
+        let names =
+            file.text.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';'));
+        names.map(move |name| folder.join(name))
+    });
+    let modules: BTreeSet<PathBuf> = modules.collect();
+    let is_missing = |file: &&File| {
+        let path = name_of(file);
+        let module = if path.ends_with("mod") { path.parent().unwrap() } else { &path };
+        !is_any(&path, &roots) && !modules.contains(module)
+    };
+    files.iter().filter(is_missing).map(|file| &*file.path).collect()
+}
+
+#[test]
+fn every_file_of_a_test_is_part_of_a_target() {
+    assert_eq!(without_a_target(&files_in(&["tests"])), [""; 0]);
+    let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+    let files = [
+        file("tests/main.rs", "mod a;"),
+        file("tests/a/mod.rs", "pub(super) mod b;"),
+        file("tests/a/b.rs", ""),
+        file("tests/a/c.rs", "mod d;"),
+        file("tests/a/c/d.rs", ""),
+    ];
+    assert_eq!(without_a_target(&files), ["tests/a/c.rs"]);
 }
 
 #[test]
