@@ -1,9 +1,9 @@
 //! Defects of envoyproxy/ratelimit that this service does not have.
 //!
 //! Tested elsewhere: overrides with an unknown unit, and more hits than a counter can have
-//! (`requests`), entries that join to the same text (in `tollgate-core`), a health watch that is open
-//! at shutdown (`drain`), metadata that leaks between requests (`answers`), series of detailed metrics
-//! and overrides (`statistics`), files next to certificates (`tls`).
+//! (`requests`), entries that join to the same text (in `tollgate-core`), a health watch that is
+//! open at shutdown (`drain`), metadata that leaks between requests (`answers`), series of detailed
+//! metrics and overrides (`statistics`), files next to certificates (`tls`).
 
 use std::net::TcpListener;
 

@@ -1,5 +1,5 @@
-//! Known denials are answered without Redis. Which denials are known, and for how long, is tested in
-//! the crate `tollgate-store`.
+//! Known denials are answered without Redis. Which denials are known, and for how long, is tested
+//! in the crate `tollgate-store`.
 
 use super::{calls, cluster, metric, nodes_of, policy, serve};
 use crate::support::policy::Policies;

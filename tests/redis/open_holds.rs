@@ -1,5 +1,5 @@
-//! Open holds of a counter: listed from every topology, and bounded. That they are those of memory is
-//! in the traces.
+//! Open holds of a counter: listed from every topology, and bounded. That they are those of memory
+//! is in the traces.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};

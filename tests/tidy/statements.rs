@@ -2,8 +2,9 @@
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Returns the line of each `let (a, b) = (x, y)` of a Rust file, also with `else`, or as a condition.
-/// Counts only if the right side is a tuple expression: a call that returns a tuple is no packing.
+/// Returns the line of each `let (a, b) = (x, y)` of a Rust file, also with `else`, or as a
+/// condition. Counts only if the right side is a tuple expression: a call that returns a tuple is
+/// no packing.
 pub(super) fn packed_lets(path: &str, text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     collect(text.parse().unwrap_or_else(|error| panic!("{path} is not Rust: {error}")), &mut found);

@@ -1,5 +1,5 @@
-//! The tiers of tests: each file is part of one, each module has the row with its tools, CI runs what
-//! the README prints, and no example of a documentation comment is left out.
+//! The tiers of tests: each file is part of one, each module has the row with its tools, CI runs
+//! what the README prints, and no example of a documentation comment is left out.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
