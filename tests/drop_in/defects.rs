@@ -1,53 +1,19 @@
 //! Defects of envoyproxy/ratelimit that this service does not have.
 //!
-//! Tested elsewhere: overrides with an unknown unit over gRPC (`requests`), a health watch that is
+//! Tested elsewhere: overrides with an unknown unit, and more hits than a counter can have
+//! (`requests`), entries that join to the same text (in `tollgate-core`), a health watch that is
 //! open at shutdown (`drain`), metadata that leaks between requests (`answers`), series of detailed
 //! metrics and overrides (`statistics`), files next to certificates (`tls`).
 
 use std::net::TcpListener;
 
-use serde_json::json;
 use tokio::time::timeout;
-use tollgate::grpc::proto::RateLimitDescriptor;
-use tollgate::grpc::proto::rate_limit_response::Code;
 
 use super::{ConfigMap, Istio, Ratelimit, listening, output};
 use crate::support::TEST_TIMEOUT;
 use crate::support::policy::daily;
-use crate::support::rls::{descriptor, limit, request};
+use crate::support::rls::{descriptor, request};
 use crate::support::web::Web;
-
-#[tokio::test]
-async fn an_override_with_an_unknown_unit_is_an_error_of_the_caller_and_does_not_crash() {
-    let istio = Istio::with(&daily("user", 5)).await;
-    let mut service = istio.serve(&[]).await;
-    let client = service.client().await;
-    for unit in [0, 8, -1, i32::MAX] {
-        let own = RateLimitDescriptor { limit: limit(1, unit), ..descriptor(&[("user", "ann")]) };
-        let refused = client.decide(request(vec![own])).await.unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument, "{unit}");
-        let limit = json!({ "requestsPerUnit": 1, "unit": unit });
-        let descriptor = json!({ "entries": [{ "key": "user", "value": "ann" }], "limit": limit });
-        let body = json!({ "domain": "test", "descriptors": [descriptor] }).to_string();
-        assert_eq!(service.http.send("POST", "/json", body).await.status, 400, "{unit}");
-    }
-    assert!(client.hit("user", "ann").await);
-}
-
-#[tokio::test]
-async fn hits_above_2_to_63_refund_nothing() {
-    let istio = Istio::with(&daily("user", 5)).await;
-    let mut service = istio.serve(&[]).await;
-    let client = service.client().await;
-    let taking =
-        |hits| RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("user", "ann")]) };
-    assert_eq!(client.status(taking(3)).await.limit_remaining, 2);
-    for hits in [1 << 63, u64::MAX] {
-        let refused = client.decide(request(vec![taking(hits)])).await.unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-    }
-    assert_eq!(client.status(taking(0)).await.limit_remaining, 2);
-}
 
 #[tokio::test]
 async fn a_hanging_redis_blocks_no_caller_and_is_not_reported_as_an_error_of_the_caller() {
@@ -116,34 +82,6 @@ async fn series_of_unknown_domains_and_of_values_are_bounded() {
     );
     let own = service.http.get("/metrics").await.body;
     assert!(!own.contains("domain-7"), "{own}");
-}
-
-#[tokio::test]
-async fn entries_that_join_to_the_same_text_have_their_own_counters() {
-    let policy = "
-domain: test
-descriptors:
-- {key: a, rate_limit: &one {unit: year, requests_per_unit: 1}, descriptors: [{key: d, rate_limit: *one}]}
-- {key: a_b, rate_limit: *one, descriptors: [{key: d, rate_limit: *one}]}
-";
-    let istio = Istio::with(policy).await;
-    let mut service = istio.serve(&[]).await;
-    let client = service.client().await;
-    for entries in [
-        &[("a", "b_c")][..],
-        &[("a_b", "c")],
-        &[("a", "b"), ("d", "c_d")],
-        &[("a", "b_d"), ("d", "c")],
-        &[("a_b", "d"), ("d", "c")],
-    ] {
-        let status = client.status(descriptor(entries)).await;
-        assert_eq!(
-            (status.code(), status.current_limit.is_some()),
-            (Code::Ok, true),
-            "{entries:?}"
-        );
-        assert_eq!(client.status(descriptor(entries)).await.code(), Code::OverLimit, "{entries:?}");
-    }
 }
 
 #[tokio::test]

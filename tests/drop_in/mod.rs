@@ -10,7 +10,6 @@
 //! | `lifecycle` | its start, changed configuration, and end |
 //! | `logs` | its log: the names of fields, and requests at level debug; spans |
 //! | `migrate` | `tollgate migrate`: its files are served; `--live` compares answers |
-//! | `statistics` | hits of one request that cross a limit; `/stats` without a sink |
 //! | `defects` | defects of that service that this one does not have |
 //!
 //! More defects are tested in `requests`, `answers`, `drain`, `statistics` and `tls`.
@@ -22,7 +21,6 @@ mod logs;
 mod migrate;
 mod plain;
 mod redis;
-mod statistics;
 mod variables;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

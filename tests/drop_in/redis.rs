@@ -1,18 +1,16 @@
-//! Variables for the connection to Redis: sockets, passwords, certificates, and every topology.
+//! Variables for the connection to Redis: sockets, passwords, and every topology. The flags of
+//! certificates and of per-second servers are tested in `redis`.
 
 use std::time::{Duration, Instant};
 
-use redis::Value;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::variables::policy;
 use super::{Istio, Ratelimit};
 use crate::support::policy::daily;
 use crate::support::redis::cluster::{Cluster, Layout};
 use crate::support::redis::sentinels::{MASTER, Sentinels, Watch};
-use crate::support::redis::tls::{Clients, Tls};
 use crate::support::redis::{Redis, Setup, listed};
 use crate::support::rls::channel;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -32,29 +30,6 @@ async fn takes_five(more: &[(&str, &str)]) {
         assert_eq!(client.hit("user", "ann").await, expected);
     }
     assert_eq!(keys(&istio.redis, "*").await, 0, "it gets no command");
-}
-
-#[tokio::test]
-async fn redis_persecond_has_per_second_limits_only() {
-    let other = Redis::start_as(Setup { password: Some("secret"), ..Setup::default() }).await;
-    let rules = [
-        ("second", "unit: second, requests_per_unit: 1000000"),
-        ("minute", "unit: minute, requests_per_unit: 1000000"),
-    ];
-    let istio = Istio::with(&policy(&rules)).await;
-    let address = other.address.to_string();
-    let more = [
-        ("REDIS_PERSECOND", "true"),
-        ("REDIS_PERSECOND_SOCKET_TYPE", "tcp"),
-        ("REDIS_PERSECOND_URL", &address),
-        ("REDIS_PERSECOND_AUTH", "secret"),
-    ];
-    let mut service = istio.serve(&more).await;
-    let client = service.client().await;
-    assert!(client.hit("minute", "ann").await);
-    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(0));
-    assert!(client.hit("second", "ann").await);
-    assert_eq!(other.command(&["DBSIZE"]).await, Value::Int(1));
 }
 
 #[tokio::test]
@@ -142,31 +117,4 @@ async fn sentinels_have_a_password_of_their_own() {
     let own = [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", url.as_str())];
     takes_five(&[&own[..], &[("REDIS_AUTH", "data"), ("REDIS_SENTINEL_AUTH", "watch")]].concat())
         .await;
-}
-
-#[tokio::test]
-async fn certificates_are_checked_and_shown_and_the_name_may_be_another() {
-    let tls = Tls::new(Clients::Certified);
-    let lines = vec!["bind 127.0.0.1 127.0.0.2".to_owned()];
-    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), lines, ..Setup::default() }).await;
-    let authority = tls.authority();
-    let (certificate, key) = tls.client();
-    let [authority, certificate, key] =
-        [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
-    let right = redis.address.to_string();
-    let other = right.replace("127.0.0.1", "127.0.0.2");
-    for (url, any_name) in
-        [(right.as_str(), "false"), (&other, "true"), (&format!("redis://{right}"), "false")]
-    {
-        let own = [
-            ("REDIS_URL", url),
-            ("REDIS_TLS", "true"),
-            ("REDIS_TLS_CACERT", authority),
-            ("REDIS_TLS_CLIENT_CERT", certificate),
-            ("REDIS_TLS_CLIENT_KEY", key),
-            ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", any_name),
-            ("CACHE_KEY_PREFIX", url),
-        ];
-        takes_five(&own).await;
-    }
 }

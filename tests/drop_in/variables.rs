@@ -78,19 +78,6 @@ async fn a_denial_stops_the_counting_of_the_rest_if_configured() {
     }
 }
 
-#[tokio::test]
-async fn a_denial_in_shadow_mode_does_not_stop_the_counting() {
-    let watched = "  - key: watched\n    shadow_mode: true\n    rate_limit: { unit: year, requests_per_unit: 1 }\n";
-    let istio =
-        Istio::with(&(policy(&[("real", "unit: year, requests_per_unit: 2")]) + watched)).await;
-    let mut service = istio.serve(&[("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true")]).await;
-    let client = service.client().await;
-    for expected in [Code::Ok, Code::Ok, Code::OverLimit] {
-        let both = request(vec![descriptor(&[("watched", "")]), descriptor(&[("real", "")])]);
-        assert_eq!(client.decide(both).await.unwrap().overall_code(), expected);
-    }
-}
-
 // Waiting for the exit blocks a thread, and the client's connection must be closed meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn grpc_uds_is_a_socket_that_is_removed_at_exit() {
@@ -119,25 +106,6 @@ async fn headers_show_the_tightest_limit_under_the_configured_names() {
         answer.response_headers_to_add.into_iter().map(|one| (one.key, one.value)).collect();
     let expected = [("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1"), ("X-Reset", &reset)];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-}
-
-#[tokio::test]
-async fn headers_are_of_the_last_limit_that_denies() {
-    let rules = [
-        ("tight", "unit: year, requests_per_unit: 1"),
-        ("wide", "unit: year, requests_per_unit: 2"),
-    ];
-    let istio = Istio::with(&policy(&rules)).await;
-    let mut service = istio.serve(&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")]).await;
-    let client = service.client().await;
-    for limit in ["1", "1", "2"] {
-        let both = request(vec![descriptor(&[("tight", "")]), descriptor(&[("wide", "")])]);
-        let headers = client.decide(both).await.unwrap().response_headers_to_add;
-        assert_eq!(
-            (headers[0].key.as_str(), headers[0].value.as_str()),
-            ("RateLimit-Limit", limit)
-        );
-    }
 }
 
 #[tokio::test]
@@ -259,4 +227,22 @@ async fn different_behavior_is_reported_and_does_not_fail_startup() {
     service.process.signal(Signal::TERM);
     let error = service.process.final_log();
     assert!(!error.contains("REDIS_POOL_SIZE"), "{error}");
+}
+
+#[tokio::test]
+async fn the_page_has_the_counters_without_a_sink_unless_they_are_disabled() {
+    let istio = Istio::with(&daily("user", 10)).await;
+    for (disabled, expected) in [("false", Some("7")), ("true", None)] {
+        let more = [("DISABLE_STATS", disabled), ("CACHE_KEY_PREFIX", disabled)];
+        let mut service = istio.serve(&more).await;
+        let mut seven = descriptor(&[("user", "ann")]);
+        seven.hits_addend = Some(7);
+        service.client().await.status(seven).await;
+        let page = service.admin.get("/stats").await.body;
+        for name in ["total_hits", "within_limit"] {
+            let name = format!("ratelimit.service.rate_limit.test.user.{name}: ");
+            let count = page.lines().find_map(|line| line.strip_prefix(&name));
+            assert_eq!(count.map(str::trim), expected, "{disabled}: {page}");
+        }
+    }
 }

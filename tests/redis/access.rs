@@ -76,12 +76,6 @@ async fn a_wrong_password_makes_it_unready_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_custom_authority_is_trusted() {
-    let (tls, redis) = encrypted(Clients::Anyone).await;
-    works_at(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()]).await;
-}
-
-#[tokio::test]
 async fn a_server_may_show_the_trusted_certificate_itself() {
     let tls = Tls::of_itself();
     let other = Tls::of_itself();
@@ -117,17 +111,25 @@ async fn a_certificate_for_another_host_is_accepted_if_configured() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_sent_if_required() {
-    let (tls, redis) = encrypted(Clients::Certified).await;
-    let authority = tls.authority();
-    let (certificate, key) = tls.client();
-    let [authority, certificate, key] =
-        [&authority, &certificate, &key].map(|path| path.to_str().unwrap());
-    works_at(
-        &redis.url(),
-        &["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key],
-    )
-    .await;
+async fn certificates_of_servers_and_clients_are_checked() {
+    let other = Tls::new(Clients::Anyone).authority();
+    for clients in [Clients::Anyone, Clients::Certified] {
+        let tls = Tls::new(clients);
+        let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
+        let authority = tls.authority();
+        let (certificate, key) = tls.client();
+        let [other, authority, certificate, key] =
+            [&other, &authority, &certificate, &key].map(|path| path.to_str().unwrap());
+        let own = ["--redis-ca", authority, "--redis-cert", certificate, "--redis-key", key];
+        refused(&redis.url(), &[], "certificate").await;
+        refused(&redis.url(), &["--redis-ca", other], "certificate").await;
+        if clients == Clients::Certified {
+            refused(&redis.url(), &own[..2], "Redis unreachable").await;
+            works_at(&redis.url(), &own).await;
+        } else {
+            works_at(&redis.url(), &own[..2]).await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -137,27 +139,6 @@ async fn a_cluster_is_reached_over_tls() {
     let cluster = Cluster::start_as(Layout { setup, ..calm() }).await;
     let url = cluster.url().replace("redis-cluster", "rediss-cluster");
     works_at(&url, &["--redis-ca", tls.authority().to_str().unwrap()]).await;
-}
-
-#[tokio::test]
-async fn without_the_required_certificate_it_is_unready() {
-    let (tls, redis) = encrypted(Clients::Certified).await;
-    refused(&redis.url(), &["--redis-ca", tls.authority().to_str().unwrap()], "Redis unreachable")
-        .await;
-}
-
-#[tokio::test]
-async fn a_server_of_another_authority_is_refused() {
-    let (_tls, redis) = encrypted(Clients::Anyone).await;
-    let untrusted = Tls::new(Clients::Anyone);
-    refused(&redis.url(), &["--redis-ca", untrusted.authority().to_str().unwrap()], "certificate")
-        .await;
-}
-
-#[tokio::test]
-async fn a_server_of_a_custom_authority_is_refused_without_it() {
-    let (_tls, redis) = encrypted(Clients::Anyone).await;
-    refused(&redis.url(), &[], "certificate").await;
 }
 
 #[tokio::test]
@@ -291,12 +272,6 @@ async fn guarded(user: &str) -> Redis {
         ..Setup::default()
     })
     .await
-}
-
-async fn encrypted(clients: Clients) -> (Tls, Redis) {
-    let tls = Tls::new(clients);
-    let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
-    (tls, redis)
 }
 
 /// Asserts that limits are kept in the store at this URL.

@@ -4,15 +4,11 @@
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::callers::hit_as;
 use super::{cluster, last_write, metric, only_counter, policy, remaining, serve};
-use tollgate::grpc::proto::RateLimitDescriptor;
-use tollgate::grpc::proto::rate_limit_response::Code;
-
 use crate::support::policy::Policies;
 use crate::support::redis::sentinels::Sentinels;
 use crate::support::redis::{Redis, Setup};
-use crate::support::rls::{Client, descriptor, request};
+use crate::support::rls::Client;
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::web::Web;
 use crate::support::{TEST_TIMEOUT, becomes};
@@ -146,33 +142,6 @@ async fn amendments_reach_other_replicas_when_reported() {
 }
 
 #[tokio::test]
-async fn hits_of_a_grant_go_back_to_it_if_another_slot_denies() {
-    let cluster = cluster().await;
-    let policies = Policies::of(&policy(&[("user", YEARLY), ("full", YEARLY)]));
-    let (service, client) = serve(&policies, &cluster.url(), &["--deny-cache-max", "0s"]).await;
-    for key in ["user", "full"] {
-        while client.hit(key, "ann").await {}
-    }
-    amend(&service, "grant", "ann", json!({"hits": 3, "for": "1h"})).await;
-    let both = || request(vec![descriptor(&[("user", "ann")]), descriptor(&[("full", "ann")])]);
-    let is_whole =
-        |state: &Value| state["grant"]["remaining"] == 3 && state["windows"][0]["used"] == 2;
-    let state = || async { inspect(&service, "user=ann").await["state"].clone() };
-    for at_once in [1, 3, 40] {
-        // With many at once, others write between a charge and its take-back, which then goes by
-        // the receipt.
-        join_all((0..at_once).map(|_| client.decide(both())))
-            .await
-            .into_iter()
-            .for_each(|answer| drop(answer.unwrap()));
-        becomes("all hits are returned to their origin", TEST_TIMEOUT, state, is_whole).await;
-    }
-    for admitted in [true, true, true, false] {
-        assert_eq!(client.hit("user", "ann").await, admitted);
-    }
-}
-
-#[tokio::test]
 async fn blocks_that_a_grant_paid_go_back_to_it() {
     let redis = Redis::start().await;
     let limit =
@@ -204,73 +173,6 @@ async fn blocks_that_a_grant_paid_go_back_to_it() {
 }
 
 #[tokio::test]
-async fn hits_leased_before_a_reset_are_not_returned_after_it() {
-    let redis = Redis::start().await;
-    let limit = "algorithm: sliding_window, requests_per_unit: 2000, unit: year, lease: { size: 100, ttl: 10m }";
-    let policies = Policies::of(&policy(&[("user", limit)]));
-    let (mut here, one) = serve(&policies, &redis.url(), &[]).await;
-    let (there, other) = serve(&policies, &redis.url(), &[]).await;
-    let held = async || {
-        assert!(one.hit("user", "ann").await);
-        metric(&here, "tollgate_lease_hits_outstanding").await
-    };
-    becomes("a block is held", TEST_TIMEOUT, held, |held| *held > 0).await;
-    amend(&there, "reset", "ann", json!({})).await;
-    let many = RateLimitDescriptor { hits_addend: Some(200), ..descriptor(&[("user", "ann")]) };
-    assert_eq!(other.status(many).await.code(), Code::Ok);
-    // Returns the hits that it holds.
-    here.terminate();
-    assert_eq!(inspect(&there, "user=ann").await["state"]["windows"][0]["used"], 200);
-}
-
-#[tokio::test]
-async fn hits_of_blocks_that_another_grant_paid_do_not_go_back_into_the_one_after() {
-    let redis = Redis::start().await;
-    let limit =
-        "requests_per_unit: 5, unit: year, charge: admitted, lease: { size: 200, ttl: 10m }";
-    let policies = Policies::of(&policy(&[("user", limit)]));
-    let (mut here, one) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    let (there, _) = serve(&policies, &redis.url(), &[]).await;
-    while one.hit("user", "ann").await {}
-    amend(&there, "grant", "ann", json!({"hits": 100_000, "for": "1h"})).await;
-    let held = async || {
-        assert!(one.hit("user", "ann").await);
-        metric(&here, "tollgate_lease_hits_outstanding").await
-    };
-    becomes("a block is held", TEST_TIMEOUT, held, |held| *held > 0).await;
-    amend(&there, "grant", "ann", json!({"hits": 5, "for": "1h"})).await;
-    // Returns the hits that it holds.
-    here.terminate();
-    assert_eq!(inspect(&there, "user=ann").await["state"]["grant"]["remaining"], 5);
-}
-
-#[tokio::test]
-async fn amendments_under_load_are_consistent_with_requests_in_flight() {
-    let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&[
-        ("user", YEARLY),
-        ("rate", "algorithm: gcra, requests_per_unit: 2, unit: year"),
-    ]));
-    let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    for key in ["user", "rate"] {
-        let mut admitted = 0;
-        let mut resets = 0;
-        for _ in 0..10 {
-            let hits = join_all((0..40).map(|_| client.hit(key, "ann")));
-            let body = json!({"domain": "test", "descriptor": format!("{key}=ann")});
-            let reset = [0; 3].map(|_| post(&service, "reset", &body));
-            let (hits, _) = tokio::join!(hits, join_all(reset));
-            admitted += hits.into_iter().filter(|admitted| *admitted).count();
-            resets += 3;
-        }
-        assert!(
-            admitted > 2 && admitted <= 2 * (resets + 1),
-            "{key}: {admitted} with {resets} resets"
-        );
-    }
-}
-
-#[tokio::test]
 async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_leases() {
     let redis = Redis::start().await;
     let limit =
@@ -298,37 +200,6 @@ async fn exactly_the_limit_and_the_grant_are_admitted_by_several_processes_with_
     }
     assert_eq!(total, 2_500);
     assert!(!one.hit("user", "ann").await && !other.hit("user", "ann").await);
-}
-
-#[tokio::test]
-async fn top_users_are_listed_and_cleared_by_a_reset() {
-    let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&[(
-        "tenant",
-        "algorithm: sliding_window, requests_per_unit: 5, unit: year, record: [user]",
-    )]));
-    let (service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    for (user, hits) in [("ann", 4), ("bob", 1), ("cy", 1)] {
-        hit_as(&client, user, hits).await;
-    }
-    let tally = |who, charged, denied| json!({"who": who, "charged": charged, "denied": denied});
-    let all = [tally("user=ann", 4, 0), tally("user=bob", 1, 0), tally("user=cy", 0, 1)];
-    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!(all));
-    post(
-        &service,
-        "grant",
-        &json!({"domain": "test", "descriptor": "tenant=acme", "hits": 1, "for": "1h"}),
-    )
-    .await;
-    hit_as(&client, "cy", 1).await;
-    let with_grant = [tally("user=ann", 4, 0), tally("user=cy", 1, 1), tally("user=bob", 1, 0)];
-    assert_eq!(
-        inspect(&service, "tenant=acme").await["who"],
-        json!(with_grant),
-        "hits of a grant are used as well"
-    );
-    post(&service, "reset", &json!({"domain": "test", "descriptor": "tenant=acme"})).await;
-    assert_eq!(inspect(&service, "tenant=acme").await["who"], json!([]));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::{cluster, policy, serve};
+use super::{policy, serve};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
 use crate::support::rls::{Client, descriptor, request};
@@ -31,32 +31,6 @@ async fn top_users_are_listed_in_descending_order() {
             .map(row)
             .collect::<Vec<_>>()
     );
-}
-
-#[tokio::test]
-async fn hits_that_are_denied_and_charged_are_in_both_columns() {
-    let redis = Redis::start().await;
-    let limit = "requests_per_unit: 2, unit: year, record: [user]";
-    let policies = Policies::of(&policy(&[("tenant", limit)]));
-    let (_service, client) = serve(&policies, &redis.url(), &["--deny-cache-max", "0s"]).await;
-    hit_as(&client, "ann", 2).await;
-    hit_as(&client, "bob", 4).await;
-    assert_eq!(
-        lines(&who(&policies, &redis.url(), "tenant=acme")),
-        [row(([4, 4], "user=bob")), row(([2, 0], "user=ann"))]
-    );
-}
-
-#[tokio::test]
-async fn refunds_do_not_subtract() {
-    let redis = Redis::start().await;
-    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
-    let (_service, client) = serve(&policies, &redis.url(), &[]).await;
-    hit_as(&client, "ann", 4).await;
-    let mut refund = descriptor(&[("tenant", "acme")]);
-    (refund.hits_addend, refund.is_negative_hits) = (Some(2), true);
-    client.decide(request(vec![refund, descriptor(&[("user", "ann")])])).await.unwrap();
-    assert_eq!(lines(&who(&policies, &redis.url(), "tenant=acme")), [row(([4, 0], "user=ann"))]);
 }
 
 #[tokio::test]
@@ -102,15 +76,6 @@ async fn small_users_are_listed_as_one_row() {
         .await
         .unwrap();
     assert!(stored < 3_000, "tallies are bounded, found {stored} bytes");
-}
-
-#[tokio::test]
-async fn a_cluster_is_queried_at_the_slot_of_the_counter() {
-    let cluster = cluster().await;
-    let policies = Policies::of(&policy(&[("tenant", RECORDING)]));
-    let (_service, client) = serve(&policies, &cluster.url(), &[]).await;
-    hit_as(&client, "ann", 2).await;
-    assert_eq!(lines(&who(&policies, &cluster.url(), "tenant=acme")), [row(([2, 0], "user=ann"))]);
 }
 
 #[tokio::test]

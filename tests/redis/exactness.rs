@@ -78,54 +78,6 @@ async fn a_cluster_never_exceeds_any_limit_of_requests_with_three() {
     }
 }
 
-#[tokio::test]
-async fn one_server_admits_exactly_the_least_limit_of_requests_with_three() {
-    let redis = Redis::start().await;
-    let rules = [
-        LIMITS[2],
-        LIMITS[4],
-        ("least", "algorithm: sliding_window, requests_per_unit: 150, unit: year"),
-    ];
-    let policies = Policies::of(&admitted_only(&rules));
-    let fleet = Fleet::start(&policies, &redis.url()).await;
-    let all = rules.map(|(key, _)| descriptor(&[(key, "")])).to_vec();
-    assert_eq!(fleet.send(vec![all; REQUESTS]).await.len(), 150);
-    assert_eq!(fleet.remaining("least").await, 0);
-    assert_eq!(fleet.remaining("sliding").await, AMOUNT - 150);
-    assert_eq!(fleet.remaining("gcra").await, AMOUNT - 150);
-}
-
-#[tokio::test]
-async fn of_20_concurrent_reserves_of_75_against_500_exactly_6_are_admitted() {
-    let redis = Redis::start().await;
-    exactly_six(&redis.url()).await;
-    exactly_six(&cluster().await.url()).await;
-}
-
-/// Reserves 75 of 500 by 20 requests at once, from all processes.
-async fn exactly_six(store: &str) {
-    let limits = LIMITS.map(|(key, limit)| {
-        let limit = limit.replace("300", "500").replace("200", "500").replace("100d", "10d");
-        (key, format!("{limit}, hold: {{ ttl: 1h }}"))
-    });
-    let limits: Vec<_> = limits.iter().map(|(key, limit)| (*key, limit.as_str())).collect();
-    let fleet = Fleet::start(&Policies::of(&policy(&limits)), store).await;
-    for (key, _) in limits {
-        let mut reserves = JoinSet::new();
-        for number in 0..20 {
-            let id = number.to_string();
-            let mut reserve = descriptor(&[(key, "a"), ("tollgate.reserve", &id)]);
-            reserve.hits_addend = Some(75);
-            let (_, client) = &fleet.services[number % PROCESSES];
-            let client = client.clone();
-            reserves.spawn(async move { client.status(reserve).await.code() == Code::Ok });
-        }
-        let admitted = reserves.join_all().await.into_iter().filter(|is_ok| *is_ok).count();
-        assert_eq!(admitted, 6, "{key}");
-        assert_eq!(super::remaining(&fleet.services[0].1, key, "a").await, 50, "{key}");
-    }
-}
-
 async fn exactly_the_limits(store: &str) {
     let policies = Policies::of(&policy(&LIMITS));
     let fleet = Fleet::start(&policies, store).await;

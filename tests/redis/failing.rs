@@ -1,5 +1,5 @@
 //! Requests of which the store cannot judge a part: the rest is judged, and charged if the request
-//! is admitted.
+//! is admitted. `verdicts` has all combinations of their answers.
 
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitResponse};
@@ -108,93 +108,6 @@ async fn a_refund_that_fails_fails_its_request_which_charges_nothing() {
         bench.client.decide(both).await.unwrap_err();
         let left = || remaining(&bench.client, "few", "x");
         becomes("nothing is charged", TEST_TIMEOUT, left, |left| *left == 9).await;
-    })
-    .await;
-}
-
-/// Limits of several algorithms and charge modes.
-const CHARGED: [(&str, &str); 5] = [
-    ("fixed", "requests_per_unit: 10, unit: year, charge: admitted"),
-    ("sliding", "algorithm: sliding_window, requests_per_unit: 10, unit: year"),
-    ("log", "algorithm: sliding_log, requests_per_unit: 10, unit: year"),
-    ("gcra", "algorithm: gcra, requests_per_unit: 10, unit: year"),
-    ("blamed", "requests_per_unit: 10, unit: year, charge: blamed"),
-];
-
-#[tokio::test]
-async fn a_local_denial_leaves_the_other_counters_unchanged() {
-    // One hit of four is used to find out that the counter cannot be read.
-    let local = format!("requests_per_unit: 4, {LOCAL}");
-    let always = ("always", "requests_per_unit: 10, unit: year, charge: always");
-    everywhere(&policy(&[&CHARGED[..], &[("local", &local), always]].concat()), async |bench| {
-        bench.corrupt_and_hit("local").await;
-        let all: Vec<(&str, &str)> = CHARGED.iter().map(|(key, _)| (*key, "x")).collect();
-        let all = [&all[..], &[("local", CORRUPTED), ("always", "x")]].concat();
-        assert_eq!(bench.admitted(3, &all).await, 3);
-        for denied in 1..=4 {
-            let answer = bench.decide(&all).await;
-            assert_eq!(answer.overall_code(), Code::OverLimit);
-            let left: Vec<u32> =
-                answer.statuses.iter().map(|status| status.limit_remaining).collect();
-            assert_eq!(
-                left,
-                [7, 7, 7, 7, 7, 0, 7 - denied],
-                "the answer shows them without the charge"
-            );
-            // Charges are taken back after the answer, the first by a script that the server may
-            // not have cached.
-            for (key, _) in CHARGED {
-                becomes(
-                    key,
-                    TEST_TIMEOUT,
-                    || remaining(&bench.client, key, "x"),
-                    |left| *left == 7,
-                )
-                .await;
-            }
-        }
-        assert_eq!(metric(&bench.service, "tollgate_take_backs_lost_total").await, 0);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_unreadable_vote_is_counted_with_the_others_once_known() {
-    let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 6, {LOCAL} }}");
-    let other =
-        "quota_mode: true, rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }";
-    let charged = "rate_limit: { requests_per_unit: 100, unit: year, charge: admitted }";
-    let rules = [("local", vote.as_str()), ("other", other), ("charged", charged)];
-    let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
-    everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
-        bench.corrupt_and_hit("local").await;
-        // Two that both limits admit, three that only this process's share admits, and then none.
-        assert_eq!(
-            bench.admitted(10, &[("local", CORRUPTED), ("other", "x"), ("charged", "x")]).await,
-            5
-        );
-        let left = || remaining(&bench.client, "charged", "x");
-        becomes("admitted hits are charged", TEST_TIMEOUT, left, |left| *left == 95).await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_local_vote_denies_nothing_if_another_admits() {
-    let vote = format!("quota_mode: true, rate_limit: {{ requests_per_unit: 3, {LOCAL} }}");
-    let local = format!("rate_limit: {{ requests_per_unit: 8, {LOCAL} }}");
-    let passes =
-        "quota_mode: true, rate_limit: { requests_per_unit: 1000, unit: year, charge: admitted }";
-    let rules = [("vote", vote.as_str()), ("local", &local), ("passes", passes)];
-    let rules = rules.map(|(key, words)| format!("  - {{ key: {key}, {words} }}\n")).concat();
-    everywhere(&format!("domain: test\ndescriptors:\n{rules}"), async |bench| {
-        bench.corrupt_and_hit("vote").await;
-        bench.corrupt_and_hit("local").await;
-        // One hit of eight was used to find out that the counter cannot be read.
-        assert_eq!(
-            bench.admitted(20, &[("vote", CORRUPTED), ("local", CORRUPTED), ("passes", "x")]).await,
-            7
-        );
     })
     .await;
 }

@@ -1,10 +1,10 @@
-//! A reserve of `HoldService` that is sent again with the same ID: it is charged once, whether it
-//! overlaps the first attempt, or completes one whose answer was lost. One that is denied leaves
-//! nothing, even if the counters are in several slots of a Cluster, whose charges are taken back.
+//! A reserve of `HoldService` that is sent again with the same ID at the same time is charged once.
+//! One that is denied leaves nothing, even if the counters are in several slots of a Cluster, whose
+//! charges are taken back. Retries one after another are in the traces.
 
 use futures_util::future::{join, join_all};
+use tollgate::grpc::proto::hold::ReserveRequest;
 use tollgate::grpc::proto::hold::hold_service_client::HoldServiceClient;
-use tollgate::grpc::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
 use tollgate::grpc::proto::rate_limit_response::Code;
 use tonic::transport::Channel;
 
@@ -79,73 +79,6 @@ async fn a_reserve_that_overlaps_its_retry_is_charged_once() {
                 let retry = retry.unwrap().into_inner().overall_code();
                 assert_eq!((first, retry), (Ok(Code::Ok), Code::Ok), "{store}: {key}");
                 assert_eq!(bench.left(key, &value).await, 300 - HITS, "{store}: {key} {value}");
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_retry_completes_or_reverses_what_an_earlier_attempt_left() {
-    for (store, (service, client, _guard)) in (0..).zip(on_all_stores(&KINDS).await) {
-        let bench = Bench::of(service, client).await;
-        for (key, other) in
-            [("fixed", "log"), ("log", "rate"), ("rate", "permits"), ("permits", "fixed")]
-        {
-            let of = |name: &str| format!("{name}-{key}");
-            // A reply that is lost leaves one of the two charged, as a reserve of that one does.
-            let completed = of("completed");
-            assert_eq!(bench.reserve(&[key], &completed, HITS).await, Ok(Code::Ok));
-            for _ in 0..2 {
-                let retry = bench.reserve(&[key, other], &completed, HITS).await;
-                assert_eq!(retry, Ok(Code::Ok), "{store}: {key}, {other}");
-                let left = [bench.left(key, &completed).await, bench.left(other, &completed).await];
-                assert_eq!(left, [300 - HITS; 2], "{store}: {key}, {other}");
-            }
-            let conflict = bench.reserve(&[other, key], &completed, HITS + 1).await;
-            assert_eq!(conflict, Err(tonic::Code::AlreadyExists), "{store}: {key}, {other}");
-
-            let reversed = of("reversed");
-            let blocker = ReserveRequest { id: "b".into(), ..reserve_of(&[other], &reversed, 300) };
-            bench.holds.clone().reserve(blocker).await.unwrap();
-            for is_left in [false, true] {
-                if is_left {
-                    assert_eq!(bench.reserve(&[key], &reversed, HITS).await, Ok(Code::Ok));
-                }
-                let denied = bench.reserve(&[key, other], &reversed, HITS).await;
-                assert_eq!(denied, Ok(Code::OverLimit), "{store}: {key}, {other}");
-                assert_eq!(bench.left(key, &reversed).await, 300, "{store}: {key}, {other}");
-            }
-
-            // Nothing is charged if the hold has other hits.
-            let conflicting = of("conflicting");
-            assert_eq!(bench.reserve(&[key], &conflicting, HITS).await, Ok(Code::Ok));
-            let conflict = bench.reserve(&[key, other], &conflicting, HITS + 1).await;
-            assert_eq!(conflict, Err(tonic::Code::AlreadyExists), "{store}: {key}, {other}");
-            let left = [bench.left(key, &conflicting).await, bench.left(other, &conflicting).await];
-            assert_eq!(left, [300 - HITS, 300], "{store}: {key}, {other}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn as_many_holds_end_as_a_request_took_at_one_counter() {
-    for (store, (service, client, _guard)) in (0..).zip(on_all_stores(&KINDS).await) {
-        let bench = Bench::of(service, client).await;
-        for (key, _) in KINDS {
-            let twice = [key, key];
-            for _ in 0..2 {
-                assert_eq!(bench.reserve(&twice, "cancelled", HITS).await, Ok(Code::Ok));
-                assert_eq!(bench.reserve(&twice, "committed", HITS).await, Ok(Code::Ok));
-            }
-            let ReserveRequest { domain, descriptors, id, .. } = reserve_of(&twice, "cancelled", 0);
-            bench.holds.clone().cancel(CancelRequest { domain, descriptors, id }).await.unwrap();
-            assert_eq!(bench.left(key, "cancelled").await, 300, "{store}: {key}");
-            let ReserveRequest { domain, descriptors, id, .. } = reserve_of(&twice, "committed", 0);
-            let commit = CommitRequest { domain, descriptors, id, hits: 70 };
-            for _ in 0..2 {
-                bench.holds.clone().commit(commit.clone()).await.unwrap();
-                let left = bench.left(key, "committed").await;
-                assert_eq!(left, if key == "permits" { 300 } else { 160 }, "{store}: {key}");
             }
         }
     }

@@ -22,19 +22,15 @@ const VALUE_BYTES: usize = 32;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn a_fixed_window_takes_at_most_160_bytes() {
-    assert_costs("requests_per_unit: 100, unit: day", 160).await;
-}
-
-#[tokio::test]
-async fn a_gcra_takes_at_most_160_bytes() {
-    assert_costs("algorithm: gcra, requests_per_unit: 100, unit: minute", 160).await;
-}
-
-#[tokio::test]
-async fn a_sliding_window_of_three_takes_at_most_350_bytes() {
+async fn a_counter_takes_few_bytes() {
     let windows = "[{ requests_per_unit: 10, unit: second }, { requests_per_unit: 500, unit: minute }, { requests_per_unit: 5000, unit: hour }]";
-    assert_costs(&format!("algorithm: sliding_window, windows: {windows}"), 350).await;
+    for (limit, most) in [
+        ("requests_per_unit: 100, unit: day", 160),
+        ("algorithm: gcra, requests_per_unit: 100, unit: minute", 160),
+        (&format!("algorithm: sliding_window, windows: {windows}"), 350),
+    ] {
+        assert_costs(limit, most).await;
+    }
 }
 
 /// Asserts that a counter under `limit` takes at most this many bytes: key, value, and its part of

@@ -15,58 +15,39 @@ const RECORDED: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
 
 /// Output of memory for the recorded traces, which `vectors` verifies.
 static IN_MEMORY: LazyLock<Vec<String>> =
-    LazyLock::new(|| RECORDED.iter().map(|name| replayed(name, "memory")).collect());
+    LazyLock::new(|| RECORDED.iter().map(|name| replayed(name, "memory", &[])).collect());
 
 #[tokio::test]
-async fn a_server_decides_as_memory_does_and_keeps_nothing() {
+async fn a_server_a_cluster_and_two_servers_decide_as_memory_does_and_keep_nothing() {
     let redis = Redis::start().await;
-    agrees(&redis.url());
-    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
-}
-
-#[tokio::test]
-async fn a_cluster_decides_as_memory_does_and_keeps_nothing() {
+    let per_second = Redis::start().await;
     let cluster = cluster().await;
-    agrees(&cluster.url());
-    for node in nodes_of(&cluster) {
-        assert_eq!(node.command(&["DBSIZE"]).await, Value::Int(0));
-    }
-}
-
-#[tokio::test]
-async fn a_replay_leaves_the_keys_of_others_alone() {
-    let redis = Redis::start().await;
     for key in ["mine", "replay", "replay-1-1:key"] {
         redis.command(&["SET", key, "kept"]).await;
     }
-    replayed("1", &redis.url());
-    assert_eq!(redis.command(&["DBSIZE"]).await, Value::Int(3));
-}
-
-fn agrees(store: &str) {
-    for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
-        same_lines(name, expected, &replayed(name, store));
+    let per_second_url = per_second.url();
+    for (store, flags) in [
+        (redis.url(), &[][..]),
+        (cluster.url(), &[]),
+        (redis.url(), &["--per-second-store", &per_second_url]),
+    ] {
+        for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
+            same_lines(name, expected, &replayed(name, &store, flags));
+        }
     }
-}
-
-#[tokio::test]
-async fn two_servers_decide_as_memory_does() {
-    let redis = Redis::start().await;
-    let per_second = Redis::start().await;
-    for (name, expected) in RECORDED.iter().zip(IN_MEMORY.iter()) {
-        let found = replayed_with(name, &redis.url(), &["--per-second-store", &per_second.url()]);
-        same_lines(name, expected, &found);
-    }
-    assert_eq!(per_second.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
     assert!(per_second.commandstats().await["evalsha"] > 0);
+    assert_eq!(
+        redis.command(&["DBSIZE"]).await,
+        Value::Int(3),
+        "the keys of others are left alone"
+    );
+    for node in nodes_of(&cluster).into_iter().chain([&per_second]) {
+        assert_eq!(node.command(&["DBSIZE"]).await, Value::Int(0), "a replay removes its keys");
+    }
 }
 
 /// Returns the output of a replay of a recorded trace.
-fn replayed(name: &str, store: &str) -> String {
-    replayed_with(name, store, &[])
-}
-
-fn replayed_with(name: &str, store: &str, flags: &[&str]) -> String {
+fn replayed(name: &str, store: &str, flags: &[&str]) -> String {
     let folder = vectors(name);
     let file = |name: &str| folder.path().join(name).into_os_string();
     let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();

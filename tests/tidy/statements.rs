@@ -1,39 +1,25 @@
-//! Style of statements: one binding each, and `if` for conditions.
+//! Style of statements: one binding each.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Statements of a file, by the line in which each begins.
-#[derive(Default)]
-pub(super) struct Statements {
-    /// Each `let (a, b) = (x, y)`, also with `else`, or as a condition. Counts only if the right
-    /// side is a tuple expression: a call that returns a tuple is no packing.
-    pub(super) packed: Vec<usize>,
-    /// Each `match` with an arm for the literal `true` or `false`.
-    pub(super) bool_matches: Vec<usize>,
-}
-
-/// Returns the statements of a Rust file that pack bindings or match on a bool.
-pub(super) fn statements(path: &str, text: &str) -> Statements {
-    let mut found = Statements::default();
-    found.read(text.parse().unwrap_or_else(|error| panic!("{path} is not Rust: {error}")));
+/// Returns the line of each `let (a, b) = (x, y)` of a Rust file, also with `else`, or as a
+/// condition. Counts only if the right side is a tuple expression: a call that returns a tuple is
+/// no packing.
+pub(super) fn packed_lets(path: &str, text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    collect(text.parse().unwrap_or_else(|error| panic!("{path} is not Rust: {error}")), &mut found);
     found
 }
 
-impl Statements {
-    fn read(&mut self, tokens: TokenStream) {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        for (at, token) in tokens.iter().enumerate() {
-            let line = token.span().start().line;
-            match token {
-                TokenTree::Ident(word) if word == "let" && is_packed(&tokens[at + 1..]) => {
-                    self.packed.push(line)
-                }
-                TokenTree::Ident(word) if word == "match" && has_bool_arm(&tokens[at + 1..]) => {
-                    self.bool_matches.push(line);
-                }
-                TokenTree::Group(group) => self.read(group.stream()),
-                TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+fn collect(tokens: TokenStream, found: &mut Vec<usize>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            TokenTree::Ident(word) if word == "let" && is_packed(&tokens[at + 1..]) => {
+                found.push(token.span().start().line);
             }
+            TokenTree::Group(group) => collect(group.stream(), found),
+            TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {}
         }
     }
 }
@@ -54,31 +40,6 @@ fn is_packed(tokens: &[TokenTree]) -> bool {
         TokenTree::Literal(_) => false,
     };
     tokens.get(equals + 1).is_some_and(is_tuple) && tokens.get(equals + 2).is_some_and(is_end)
-}
-
-/// Returns `true` if the first block after a `match` has an arm for `true` or `false`.
-fn has_bool_arm(tokens: &[TokenTree]) -> bool {
-    let block = |token: &TokenTree| match token {
-        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Some(group.stream()),
-        TokenTree::Group(_) | TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => {
-            None
-        }
-    };
-    let Some(arms) = tokens.iter().find_map(block) else { return false };
-    let arms: Vec<TokenTree> = arms.into_iter().collect();
-    (0..arms.len()).any(|at| {
-        let is_start = at == 0 || is_sign(&arms[at - 1], ',') || block(&arms[at - 1]).is_some();
-        let is_bool =
-            matches!(&arms[at], TokenTree::Ident(word) if word == "true" || word == "false");
-        let is_pattern = match arms.get(at + 1) {
-            Some(TokenTree::Ident(word)) => word == "if",
-            Some(token) => {
-                is_sign(token, '=') && arms.get(at + 2).is_some_and(|token| is_sign(token, '>'))
-            }
-            None => false,
-        };
-        is_start && is_bool && is_pattern
-    })
 }
 
 /// Returns `true` for parentheses with a comma between two parts.
