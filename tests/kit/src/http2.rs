@@ -75,8 +75,8 @@ pub fn fields(list: &[(&str, &[u8])]) -> Vec<u8> {
     list.iter().flat_map(literal).collect()
 }
 
-/// Returns a header block for [`INDEXED`] to refer to: it inserts `:path` and `content-type` into the
-/// dynamic table.
+/// Returns a header block for [`INDEXED`] to refer to: it inserts `:path` and `content-type` into
+/// the dynamic table.
 pub fn indexing(path: &str) -> Vec<u8> {
     const INSERT: u8 = 0x40;
     let path = [&[INSERT | 4], &string(path.as_bytes())[..]].concat();
