@@ -112,11 +112,11 @@ async fn a_certificate_for_another_host_is_accepted_if_configured() {
 
 #[tokio::test]
 async fn certificates_of_servers_and_clients_are_checked() {
-    let other = Tls::new(Clients::Anyone).authority();
+    let other = Tls::new(Clients::Anyone);
     for clients in [Clients::Anyone, Clients::Certified] {
         let tls = Tls::new(clients);
         let redis = Redis::start_as(Setup { tls: Some(tls.clone()), ..Setup::default() }).await;
-        let authority = tls.authority();
+        let [other, authority] = [other.authority(), tls.authority()];
         let (certificate, key) = tls.client();
         let [other, authority, certificate, key] =
             [&other, &authority, &certificate, &key].map(|path| path.to_str().unwrap());
