@@ -199,6 +199,24 @@ mod tests {
     }
 
     #[test]
+    fn flags_are_taken_up_to_their_bounds() {
+        let index = |index: &str| resolve(&format!("--replicas 3 --replica-index {index}")).1;
+        assert_eq!(index("2"), []);
+        assert_eq!(index("3")[0].flag, "--replica-index");
+        let guard =
+            |guard: &str| ServeCommand::try_parse_from(["tollgate", "--rlqs-guard", guard]).is_ok();
+        let guards = ["999ms", "1s", "5s", "5001ms"].map(guard);
+        assert_eq!(guards, [false, true, true, false]);
+        let age = |age: &str| {
+            let (settings, _) = resolve(&format!("--max-connection-age {age}"));
+            settings.limits.lifetime.max_age
+        };
+        assert_eq!([age("0s"), age("1s")], [None, Some(std::time::Duration::from_secs(1))]);
+        let dot_files = |flag: &str| resolve(flag).0.policy.places.which.dot_files;
+        assert_eq!([dot_files(""), dot_files("--policy-dot-files")], [false, true]);
+    }
+
+    #[test]
     fn a_control_plane_takes_the_place_of_files() {
         let (settings, problems) = resolve("--xds dns:///envoy-gateway:18001 --overlay a.yaml");
         assert_eq!(problems, []);

@@ -203,6 +203,17 @@ async fn invalid_changes_are_refused_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_grant_ends_after_a_time_or_at_an_instant() {
+    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
+    let admin = Web::new(service.admin);
+    let until = "2100-01-01T00:00:00Z";
+    let body =
+        json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "1m", "until": until});
+    let reply = post(&admin, "grant", &[], &body).await;
+    assert!(reply.status == 400 && reply.body.contains("either `for` or `until`"), "{reply:?}");
+}
+
+#[tokio::test]
 async fn a_counter_that_cannot_be_shown_is_refused_with_the_reason() {
     let policy = format!(
         "{}  - key: banned\n    rate_limit: {{ requests_per_unit: 0, unit: year }}\n",

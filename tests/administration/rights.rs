@@ -30,6 +30,7 @@ async fn rights_are_enforced() {
                 wrong.iter().map(|value| ("authorization", value.as_bytes())).collect();
             let reply = admin.get_with(path, &headers).await;
             assert_eq!(reply.status, 401, "{path} {wrong:?}");
+            assert_eq!(reply.header("www-authenticate"), "Bearer");
         }
         let headers: Vec<_> = wrong
             .iter()
