@@ -44,6 +44,15 @@ pub(super) async fn load_of(service: &Service, node: &Node) -> Load {
     service.load(vec![all("user", &here), all("user", &others)]).await
 }
 
+/// Waits until a replica has become a master and calls of group 0 are calm. Returns the time of the
+/// former.
+async fn replaced(cluster: &Cluster, replica: &Node, load: &Load) -> Duration {
+    cluster.wait_until_promoted(replica).await;
+    let promoted = load.now();
+    load.until_calm(0).await;
+    promoted
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
     measured(async || {
@@ -55,9 +64,7 @@ async fn a_master_that_is_killed_fails_its_own_keys_until_it_is_replaced() {
         load.go_on(500).await;
         let killed = load.now();
         master.redis.kill();
-        cluster.wait_until_promoted(replica).await;
-        let promoted = load.now();
-        load.until_calm(0).await;
+        let promoted = replaced(&cluster, replica, &load).await;
         let calls = load.finish();
         report("master killed, promoted", format!("{:?} after", promoted - killed));
         unaffected("master killed, keys of the others", &calls.of(1));
@@ -88,9 +95,7 @@ async fn with_full_coverage_a_killed_master_fails_all_keys_until_it_is_replaced(
         let load = load_of(&service, master).await;
         load.go_on(500).await;
         master.redis.kill();
-        cluster.wait_until_promoted(replica).await;
-        let promoted = load.now();
-        load.until_calm(0).await;
+        let promoted = replaced(&cluster, replica, &load).await;
         let calls = load.finish();
         recovers_within(
             "master killed, full coverage, keys of the others",
@@ -118,9 +123,7 @@ async fn a_hanging_master_fails_its_own_keys_until_it_is_replaced_and_becomes_a_
         let load = load_of(&service, master).await;
         load.go_on(500).await;
         master.redis.pause();
-        cluster.wait_until_promoted(replica).await;
-        let promoted = load.now();
-        load.until_calm(0).await;
+        let promoted = replaced(&cluster, replica, &load).await;
         let resumed = load.now();
         master.redis.resume();
         load.go_on(2_000).await;
