@@ -124,9 +124,8 @@ fn every_alert_has_a_severity_and_a_section_of_the_runbook() {
     );
 }
 
-/// Alerts of answers, of scrapes within 250 ms and of charges within 100 ms that take too long.
-const OF_SLOW_MACHINES: [&str; 3] =
-    ["TollgateAnswersSlow", "TollgateDown", "TollgateChargesUncertain"];
+/// The alert of answers that take longer than a fixed time.
+const OF_SLOW_MACHINES: &str = "TollgateAnswersSlow";
 
 /// A tollgate on Redis with an Envoy and other clients, and a Prometheus that scrapes both.
 struct Scene {
@@ -145,7 +144,7 @@ impl Scene {
         let policies = Policies::of(POLICY);
         let redis = Redis::start().await;
         policies.write("closed.yaml", CLOSED);
-        let flags = ["--store", &redis.url(), "--store-timeout", "100ms"];
+        let flags = ["--store", &redis.url(), "--store-timeout", "400ms"];
         let tollgate = Tollgate::serve_with(policies.path(), &flags);
         let port = tollgate.grpc.port().to_string();
         let envoy = std::sync::Arc::new(Envoy::start_by(&example(), &[("TOLLGATE", &port)]).await);
@@ -177,12 +176,12 @@ impl Scene {
         self.prometheus.scrape(&[&own, more].concat());
     }
 
-    /// Waits until load is visible, and asserts that no alert fires without a failure, but those of
-    /// a slow machine: that of this test may be.
+    /// Waits until load is visible, and asserts that no alert fires without a failure, but that of
+    /// a slow machine: that of this test may be one.
     async fn is_quiet(&self) {
         let admitted = || {
             self.prometheus
-                .query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[2s])) > 10"#)
+                .query(r#"sum(rate(tollgate_decisions_total{outcome="allowed"}[3s])) > 10"#)
         };
         let _ = becomes("load is seen", TEST_TIMEOUT, admitted, |rate| {
             rate.as_ref().is_ok_and(|rate| !rate.is_empty())
@@ -190,7 +189,7 @@ impl Scene {
         .await;
         let firing = || async {
             let mut firing = self.prometheus.firing().await;
-            firing.retain(|alert| !OF_SLOW_MACHINES.contains(&alert.as_str()));
+            firing.retain(|alert| alert != OF_SLOW_MACHINES);
             firing
         };
         becomes("no alert fires", TEST_TIMEOUT, firing, Vec::is_empty).await;
@@ -279,7 +278,7 @@ impl Scene {
     async fn store_that_hangs_and_drops(&self) -> Vec<String> {
         let hang = async || {
             self.redis.pause();
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(Duration::from_millis(600)).await;
             self.redis.resume();
             soon().await;
         };
@@ -380,7 +379,7 @@ fn alerts() -> BTreeSet<String> {
 /// Shortens the rules' windows to seconds, and removes `for`.
 fn quick(rules: &str) -> String {
     let lines = rules.lines().filter(|line| !line.trim().starts_with("for: "));
-    lines.collect::<Vec<_>>().join("\n").replace("[5m]", "[2s]").replace("[15m]", "[30s]")
+    lines.collect::<Vec<_>>().join("\n").replace("[5m]", "[3s]").replace("[15m]", "[30s]")
 }
 
 /// Returns the README's example on free ports, with Envoy's statistics flushed as often as they are
