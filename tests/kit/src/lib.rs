@@ -76,8 +76,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Timeout for operations that should complete immediately. Generous, so that a busy machine fails
-/// no test.
-pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// no test: at a load of 17, clients of a killed process took more than 20 s to go on.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polls a closure until it returns a value, and panics after `within`. `what` describes the
 /// expected event.
