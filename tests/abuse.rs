@@ -86,13 +86,7 @@ async fn streams_beyond_the_bound_are_refused_and_a_flood_of_them_disconnects() 
     assert!(client.is_seen().await);
     let flood = opened(&(11..60_000).map(|number| 1 + 2 * number).collect::<Vec<_>>());
     client.gets_enhance_your_calm(&flood).await;
-    becomes(
-        "it is counted",
-        TEST_TIMEOUT,
-        || service.connections_cut("flood"),
-        |count| *count == 1,
-    )
-    .await;
+    service.cuts_connections("flood", 1).await;
 }
 
 #[tokio::test]
@@ -108,13 +102,7 @@ async fn endless_headers_and_empty_data_frames_are_floods() {
         client.gets_enhance_your_calm(&flood).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes(
-        "both are counted",
-        TEST_TIMEOUT,
-        || service.connections_cut("flood"),
-        |count| *count == 2,
-    )
-    .await;
+    service.cuts_connections("flood", 2).await;
 }
 
 #[tokio::test]
@@ -123,13 +111,7 @@ async fn a_client_of_another_protocol_is_refused_and_counted() {
     let mut client = Http2::dial(service.grpc).await;
     client.write(b"GET /healthcheck HTTP/1.1\r\n\r\n").await.unwrap();
     assert_eq!(client.goaway().await, PROTOCOL_ERROR);
-    becomes(
-        "it is counted",
-        TEST_TIMEOUT,
-        || service.connections_cut("protocol_error"),
-        |count| *count == 1,
-    )
-    .await;
+    service.cuts_connections("protocol_error", 1).await;
 }
 
 #[tokio::test]
@@ -170,13 +152,7 @@ async fn control_frames_are_answered_and_a_flood_of_them_disconnects() {
         client.gets_enhance_your_calm(&one.repeat(40 * some)).await;
         assert!(other.hit("other", "ann").await);
     }
-    becomes(
-        "each is counted",
-        TEST_TIMEOUT,
-        || service.connections_cut("flood"),
-        |count| *count == 5,
-    )
-    .await;
+    service.cuts_connections("flood", 5).await;
 }
 
 #[tokio::test]
@@ -205,13 +181,7 @@ async fn a_client_that_sends_and_never_reads_is_disconnected() {
         }
     };
     tokio::time::timeout(TEST_TIMEOUT, cut_off).await.expect("it is cut off");
-    becomes(
-        "it is counted",
-        TEST_TIMEOUT,
-        || service.connections_cut("unread_answers"),
-        |count| *count == 1,
-    )
-    .await;
+    service.cuts_connections("unread_answers", 1).await;
     assert!(Client::connect(service.grpc).await.hit("user", "ann").await);
 }
 

@@ -68,12 +68,14 @@ async fn denied_callers_are_listed_with_all_known_facts() {
     assert_eq!((paged["total"].as_u64(), paged["denials"].as_array().unwrap().len()), (Some(3), 1));
     assert_eq!(fetch(&admin, "/api/v1/denials?since=2100-01-01T00:00:00Z").await["total"], 0);
     let wrong = admin.get("/api/v1/denials?since=noon").await;
-    assert!(wrong.status == 400 && wrong.body.contains("found `noon`"), "{}", wrong.body);
+    assert!(wrong.status == 400 && wrong.body.contains("found `noon`"), "{wrong:?}");
 }
 
 #[tokio::test]
 async fn reported_rates_match_the_traffic() {
-    let service = Tollgate::serve(Policies::of(&daily("user", 10)).path());
+    let user = "  - key: user\n    rate_limit: { requests_per_unit: 10, unit: day }\n";
+    let policies = Policies::of(&(daily("idle", 10) + user));
+    let service = Tollgate::serve(policies.path());
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
     for _ in 0..15 {
@@ -162,7 +164,7 @@ async fn policies_are_reloaded_at_once_on_request() {
     let before = fetch(&admin, "/api/v1/policies").await;
     policies.write("policy.yaml", &daily("other", 2));
     let reloaded = reload(&admin, &[]).await;
-    assert_eq!(reloaded.status, 200, "{}", reloaded.body);
+    assert_eq!(reloaded.status, 200, "{reloaded:?}");
     let reloaded: Value = serde_json::from_str(&reloaded.body).unwrap();
     assert!(reloaded["is_changed"] == true && reloaded["policies"]["version"] != before["version"]);
     assert!(
@@ -171,7 +173,7 @@ async fn policies_are_reloaded_at_once_on_request() {
     );
     policies.write("policy.yaml", "domain: test\ndescriptors:\n  - kee: user\n");
     let refused = reload(&admin, &[]).await;
-    assert!(refused.status == 422 && refused.body.contains("kee"), "{}", refused.body);
+    assert!(refused.status == 422 && refused.body.contains("kee"), "{refused:?}");
     let current = fetch(&admin, "/api/v1/policies").await;
     assert_eq!(current["version"], reloaded["policies"]["version"]);
     assert!(
@@ -271,7 +273,7 @@ async fn metrics_follow_the_prometheus_conventions() {
         older.body.contains("# TYPE tollgate_decisions_total counter\n")
             && !older.body.contains("# EOF")
     );
-    assert!(older.body.contains("\ntollgate_call_duration_seconds_count 1\n"), "{}", older.body);
+    assert!(older.body.contains("\ntollgate_call_duration_seconds_count 1\n"), "{older:?}");
     let newer = http
         .get_with(
             "/metrics",

@@ -1,6 +1,7 @@
 //! A store that `src` does not know: the whole service runs over it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -10,12 +11,13 @@ use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{self, CompileOptions, Source};
 use tollgate::store::Store;
 use tollgate::store::backend::BackendState;
-use tollgate::store::clock::{ManualClock, SystemClock};
+use tollgate::store::clock::{Clock, ManualClock, SystemClock};
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::servers::{AccessRefusal, RefusedAccess};
 use tollgate::telemetry::metrics::Metrics;
 
 use crate::support::rls::{descriptor, request};
+use crate::support::tollgate::output;
 use crate::support::toy::Toy;
 use crate::support::toy_service::ToyService;
 use crate::support::vectors::vectors;
@@ -143,6 +145,29 @@ async fn local_admits_no_request_of_which_a_store_judged_a_part() {
             [service.client.hit("user", "ann").await, service.client.hit("user", "ann").await];
         assert_eq!(hits, [true, false], "the failed request charged nothing");
         assert!(service.client.hit("user", "bob").await, "by the share alone");
+    })
+    .await;
+}
+
+/// A clock that moves on by eight hours with each reading.
+#[derive(Default)]
+struct HastyClock(AtomicU64);
+
+impl Clock for HastyClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.fetch_add(8 * 3_600_000_000, Ordering::Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn hit_exits_1_if_a_request_was_denied_and_the_last_one_was_not() {
+    let toy = Toy::new(HastyClock::default());
+    ToyService::run(&toy, POLICY, &["--deny-cache-max", "0s"], async |service| {
+        let grpc = service.grpc.to_string();
+        let hit = move || output(["hit", &grpc, "test", "user=ann", "--count", "4"]);
+        let ended = tokio::task::spawn_blocking(hit).await.unwrap();
+        let counts = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), &*counts), (Some(1), "4 requests: 3 OK, 1 OVER_LIMIT\n"));
     })
     .await;
 }

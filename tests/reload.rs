@@ -217,13 +217,7 @@ async fn counters_of_other_rules_continue_through_every_change() {
         "policy.yaml",
         &daily("user", 2).replace("descriptors:\n", &format!("descriptors:\n{first}")),
     );
-    becomes(
-        "bob has a rule",
-        TEST_TIMEOUT,
-        || client.limit("user", "bob"),
-        |limit| *limit == Some(9),
-    )
-    .await;
+    client.limit_becomes("user", "bob", Some(9)).await;
     assert_eq!(hits(&client, 1).await, [false]);
 }
 
@@ -243,13 +237,7 @@ async fn serve_all(policies: &Policies) -> (Tollgate, Client, Web, Web) {
 
 /// Waits until the limit of users has the given amount.
 async fn limit_becomes(client: &Client, amount: Option<u32>) {
-    becomes(
-        "the change is served",
-        TEST_TIMEOUT,
-        || client.limit("user", "ann"),
-        |limit| *limit == amount,
-    )
-    .await;
+    client.limit_becomes("user", "ann", amount).await;
 }
 
 /// Sends `count` hits for user Ann; each result is `true` if the hit was admitted.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use rustix::process::Signal;
 
 use crate::support::policy::{Policies, daily};
-use crate::support::tollgate::{Tollgate, command, output, quiet};
+use crate::support::tollgate::{Tollgate, command, output, quiet, stderr};
 
 #[tokio::test]
 async fn files_and_directories_are_served_together() {
@@ -64,16 +64,21 @@ fn without_a_policy_or_examples_it_shows_how_to_set_one() {
     let folder = Policies::none();
     let ended = command(quiet(&[])).current_dir(folder.path()).output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(text(&ended.stderr).contains("--policy"), "{}", text(&ended.stderr));
+    assert!(stderr(&ended).contains("--policy"), "{}", stderr(&ended));
 }
 
 #[test]
 fn an_invalid_value_of_a_variable_is_reported_with_its_name() {
-    let mut serve = command(quiet(&["serve"]));
-    let ended = serve.env("TOLLGATE_STORE_TIMEOUT", "5").output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    let found = text(&ended.stderr);
-    assert!(found.contains("--store-timeout (TOLLGATE_STORE_TIMEOUT): expected "), "{found}");
+    for (flag, variable, name) in [
+        (None, "5", "--store-timeout (TOLLGATE_STORE_TIMEOUT)"),
+        (Some("--store-timeout=5"), "5s", "--store-timeout"),
+    ] {
+        let mut serve = command(quiet(&["serve"]));
+        let ended = serve.args(flag).env("TOLLGATE_STORE_TIMEOUT", variable).output().unwrap();
+        assert_eq!(ended.status.code(), Some(1));
+        let found = stderr(&ended);
+        assert!(found.contains(&format!("{name}: expected ")), "{found}");
+    }
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn all_invalid_flags_are_reported_together() {
     ]);
     assert_eq!(ended.status.code(), Some(1));
     for flag in ["--grpc-listen", "--store", "--drain-delay", "--memory-max"] {
-        assert!(text(&ended.stderr).contains(flag), "{flag} is not in\n{}", text(&ended.stderr));
+        assert!(stderr(&ended).contains(flag), "{flag} is not in\n{}", stderr(&ended));
     }
 }
 
@@ -106,7 +111,7 @@ fn a_port_in_use_and_an_invalid_policy_are_reported_together() {
     let ended = serve.output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
     for part in ["--grpc-listen", "--http-listen", "policy.yaml", "kee"] {
-        assert!(text(&ended.stderr).contains(part), "{part} is not in\n{}", text(&ended.stderr));
+        assert!(stderr(&ended).contains(part), "{part} is not in\n{}", stderr(&ended));
     }
 }
 
@@ -118,8 +123,4 @@ fn every_termination_signal_ends_the_process_with_exit_code_0() {
         service.process.signal(signal);
         assert_eq!(service.process.wait_for_end().code(), Some(0), "{signal:?}");
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

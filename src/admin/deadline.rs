@@ -93,15 +93,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncWriteExt as _, duplex};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_write_to_a_peer_that_does_not_read_fails() {
-        let (stream, _peer) = duplex(16);
-        let mut stream = WriteDeadline::new(stream, Duration::from_millis(1));
+    #[tokio::test(start_paused = true)]
+    async fn a_write_to_a_peer_that_does_not_read_fails_and_to_a_slow_one_does_not() {
+        let timeout = Duration::from_secs(1);
+        let (stream, mut peer) = duplex(16);
+        let mut stream = WriteDeadline::new(stream, timeout);
         stream.write_all(&[0; 16]).await.unwrap();
+        for _ in 0..3 {
+            let reading = async {
+                sleep(timeout / 2).await;
+                peer.read_exact(&mut [0; 16]).await
+            };
+            let (written, read) = tokio::join!(stream.write_all(&[0; 16]), reading);
+            assert!(written.is_ok() && read.is_ok(), "{written:?} {read:?}");
+        }
         let error = stream.write_all(&[0; 16]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

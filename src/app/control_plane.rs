@@ -139,3 +139,46 @@ impl Feed {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limiter::InForce;
+    use crate::operations::process_state::{PolicyRequirement, ProcessState};
+    use crate::telemetry::metrics::Metrics;
+
+    fn source(name: &str, text: String) -> Vec<Source> {
+        vec![Source { name: name.to_owned(), text }]
+    }
+
+    fn overlays(burst: u32) -> SourceReading {
+        let limit = format!("{{ algorithm: gcra, burst: {burst} }}");
+        Ok(source("overlay.yaml", format!("overlay: [{{ key: plan, rate_limit: {limit} }}]\n")))
+    }
+
+    #[test]
+    fn changed_overlays_put_the_last_update_in_force_and_none_before_it() {
+        let metrics = Metrics::new();
+        let policies = InForce::new(Arc::clone(&metrics));
+        let options = policy::CompileOptions::default();
+        let process = Arc::new(ProcessState::new(PolicyRequirement::Policy));
+        let installer = Installer::new(Arc::clone(&policies), process, metrics, &options);
+        let mut feed =
+            Feed { options, installer, remote: None, refused: None, overlays: overlays(0) };
+        for (updates, expected) in [(&["plan", "user"][..], "user"), (&["plan"], "plan")] {
+            feed.overlays_changed(overlays(0));
+            for key in updates {
+                let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
+                let text = format!("domain: {key}\ndescriptors: [{{ key: {key}, {limit} }}]\n");
+                let refused =
+                    feed.updated(Ok(source("", text))).err().map(|error| error.to_string());
+                let has_place = refused.map(|text| text.contains("overlay.yaml:1:"));
+                assert_eq!(has_place, (*key == "plan").then_some(true));
+            }
+            feed.overlays_changed(overlays(2));
+            let snapshot = policies.snapshot();
+            let in_force = snapshot.as_ref().unwrap().policies().policies().next().unwrap();
+            assert_eq!(in_force.domain(), expected);
+        }
+    }
+}

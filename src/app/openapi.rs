@@ -167,6 +167,8 @@ mod tests {
             assert!(responses["200"].is_object());
             // Denials are answers to wants.
             assert_eq!(responses["429"].is_object(), path != DecidePath::Exchange);
+            assert_eq!(responses["409"].is_object(), path == DecidePath::Reserve);
+            assert_eq!(responses["404"].is_object(), path == DecidePath::Extend);
         }
     }
 }

@@ -253,3 +253,11 @@ fn seconds(micros: i64) -> f64 {
     let length = Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
     if micros < 0 { -length } else { length }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_clock_that_is_behind_has_a_negative_offset() {
+        assert_eq!([1_500_000, -1_500_000].map(super::seconds), [1.5, -1.5]);
+    }
+}

@@ -108,14 +108,21 @@ impl TopArgs {
         }
     }
 
+    /// Returns the queries for the rules, and for the denied keys.
+    fn queries(&self) -> [Vec<(&'static str, String)>; 2] {
+        let with_own = |name, value| {
+            let domain = self.domain.clone().map(|domain| ("domain", domain));
+            let own = [(name, value), ("limit", self.lines.to_string())];
+            own.into_iter().chain(domain).collect()
+        };
+        [with_own("order", self.order.clone()), with_own("minutes", self.minutes.to_string())]
+    }
+
     async fn fetch(&self) -> Result<TopData, CommandError> {
-        let limit = self.lines.to_string();
-        let minutes = self.minutes.to_string();
-        let domain = self.domain.as_deref().map(|domain| ("domain", domain));
-        let rules: Vec<_> =
-            [("order", self.order.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
-        let top: Vec<_> =
-            [("minutes", minutes.as_str()), ("limit", &limit)].into_iter().chain(domain).collect();
+        let [rules, top] = &self.queries();
+        let [rules, top] = [rules, top].map(|query| {
+            query.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>()
+        });
         let status: ProcessStatus = self.server.get("status", &[]).await?;
         let rules = self.server.get("rules", &rules).await?;
         let top = if status.journal.is_on {
@@ -211,5 +218,24 @@ fn rate(per_second: f64) -> String {
         0.0 => NO_RATE.to_owned(),
         per_second if per_second < 10.0 => format!("{per_second:.2}"),
         per_second => format!("{per_second:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn the_queries_have_the_values_of_the_flags() {
+        let line = "tollgate top --order allowed --minutes 7 --lines 3 --domain a";
+        let Some(Command::Top(top)) = Cli::parse_from(line.split(' ')).command else { panic!() };
+        let queries = top.queries().map(|query| {
+            let query: Vec<_> =
+                query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            query.join("&")
+        });
+        assert_eq!(queries, ["order=allowed&limit=3&domain=a", "minutes=7&limit=3&domain=a"]);
     }
 }

@@ -176,6 +176,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::Credential;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -214,6 +215,31 @@ mod tests {
         assert_eq!([age("0s"), age("1s")], [None, Some(std::time::Duration::from_secs(1))]);
         let dot_files = |flag: &str| resolve(flag).0.policy.places.which.dot_files;
         assert_eq!([dot_files(""), dot_files("--policy-dot-files")], [false, true]);
+    }
+
+    #[test]
+    fn sentinels_have_a_login_of_their_own() {
+        let (settings, _) = resolve(
+            "--store redis-sentinel://m@h --redis-user a --redis-password b --sentinel-user c --sentinel-password d",
+        );
+        let StoreLocation::Redis(redis) = settings.store.place else { panic!("another store") };
+        let text = |text: &str| Some(Credential::Text(text.to_owned()));
+        for (access, user, password) in
+            [(redis.access, "a", "b"), (redis.sentinel_access, "c", "d")]
+        {
+            assert_eq!((access.user, access.password), (text(user), text(password)));
+        }
+    }
+
+    #[test]
+    fn a_name_among_the_attributes_of_spans_is_overridden_only_by_the_flag() {
+        let names = |flags: &str| {
+            let attribute = "--otlp-endpoint c:4317 --resource-attribute service.name=a";
+            let (settings, _) = resolve(&format!("{attribute} {flags}"));
+            settings.tracing.unwrap().collector.resource
+        };
+        let name = |name: &str| [("service.name".to_owned(), name.to_owned())];
+        assert_eq!([names(""), names("--service-name b")], [name("a"), name("b")]);
     }
 
     #[test]

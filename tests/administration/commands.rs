@@ -10,7 +10,7 @@ use super::{READER, WRITER, guarded};
 use crate::support::certificates::{Authority, files};
 use crate::support::policy::{Policies, daily};
 use crate::support::rls::{Client, descriptor, request};
-use crate::support::tollgate::{Tollgate, command, output};
+use crate::support::tollgate::{Tollgate, command, output, stderr, stdout};
 
 #[tokio::test]
 async fn denials_and_top_list_denied_callers() {
@@ -22,18 +22,17 @@ async fn denials_and_top_list_denied_callers() {
     let admin = format!("http://{}", service.admin);
     let output = run(&["denials", "--admin", &admin, "--key", "user=ann", "--last", "10m"]);
     assert_eq!(output.status.code(), Some(0));
-    let line = text(&output).lines().nth(1).unwrap().to_owned();
+    let line = stdout(&output).lines().nth(1).unwrap().to_owned();
     let words: Vec<&str> = line.split_whitespace().skip(2).take(4).collect();
     assert_eq!(words, ["3", "test", "user", r"user=ann\u{1b}[2J"], "{line}");
     assert!(line.contains("retry at"), "{line}");
     let none = run(&["denials", "--admin", &admin, "--key", "user=bob"]);
     assert_eq!(none.status.code(), Some(1));
     assert!(
-        text(&none).starts_with(&format!("no denials found at {admin}; recorded since")),
-        "{}",
-        text(&none)
+        stdout(&none).starts_with(&format!("no denials found at {admin}; recorded since")),
+        "{none:?}"
     );
-    assert!(text(&none).contains(" UTC by this replica only"), "{}", text(&none));
+    assert!(stdout(&none).contains(" UTC by this replica only"), "{none:?}");
     for (flags, reason) in [
         (["--domain", "shop"], "no policy for domain `shop` (domains: test)"),
         (["--rule", "plan"], "no rule `plan` (rules with a limit: user)"),
@@ -42,21 +41,20 @@ async fn denials_and_top_list_denied_callers() {
     ] {
         let refused = run(&[&["denials", "--admin", &admin], &flags[..]].concat());
         assert!(
-            refused.status.code() == Some(2) && error(&refused).contains(reason),
-            "{}",
-            error(&refused)
+            refused.status.code() == Some(2) && stderr(&refused).contains(reason),
+            "{refused:?}"
         );
     }
     let json: Value =
-        serde_json::from_str(&text(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
+        serde_json::from_str(&stdout(&run(&["denials", "--admin", &admin, "--json"]))).unwrap();
     assert_eq!(json["denials"][0]["count"], 3);
-    let top = text(&run(&["top", "--once", "--admin", &admin, "--order", "policy"]));
+    let top = stdout(&run(&["top", "--once", "--admin", &admin, "--order", "policy"]));
     assert!(
         top.contains("ready") && top.contains("1 hit in 1d") && top.contains("user=ann"),
         "{top}"
     );
     let json: Value =
-        serde_json::from_str(&text(&run(&["top", "--json", "--admin", &admin]))).unwrap();
+        serde_json::from_str(&stdout(&run(&["top", "--json", "--admin", &admin]))).unwrap();
     assert_eq!(
         (&json["top"]["denials"][0]["count"], &json["rules"]["total"]),
         (&3.into(), &1.into())
@@ -68,22 +66,22 @@ fn explain_asks_the_service_unless_files_are_given() {
     let service = Tollgate::serve(Policies::of(&daily("user", 7)).path());
     let admin = format!("http://{}", service.admin);
     let in_force = run(&["explain", "--admin", &admin, "test", "user=ann"]);
-    assert_eq!(in_force.status.code(), Some(0), "{}", error(&in_force));
+    assert_eq!(in_force.status.code(), Some(0), "{in_force:?}");
     for part in [&*format!("policies in force at {admin}, version "), "key only user: yes", "7 hit"]
     {
-        assert!(text(&in_force).contains(part), "{part} is not in\n{}", text(&in_force));
+        assert!(stdout(&in_force).contains(part), "{part} is not in\n{}", stdout(&in_force));
     }
     let unmatched = run(&["explain", "--admin", &admin, "test", "plan=free"]);
-    assert_eq!(unmatched.status.code(), Some(1), "{}", error(&unmatched));
+    assert_eq!(unmatched.status.code(), Some(1), "{unmatched:?}");
     let files = Policies::of(&daily("user", 5));
     let path = files.path().to_str().unwrap();
     let by_files = run(&["explain", "--admin", &admin, "--policy", path, "test", "user=ann"]);
-    assert!(text(&by_files).contains("5 hit"), "{}", text(&by_files));
-    assert!(!text(&by_files).contains("in force"), "{}", text(&by_files));
+    assert!(stdout(&by_files).contains("5 hit"), "{by_files:?}");
+    assert!(!stdout(&by_files).contains("in force"), "{by_files:?}");
     let down = run(&["explain", "--admin", "http://127.0.0.1:1", "test", "user=ann"]);
     assert_eq!(down.status.code(), Some(2));
     for part in ["--admin http://127.0.0.1:1: ", "to read policy files instead: --policy PATH"] {
-        assert!(error(&down).contains(part), "{}", error(&down));
+        assert!(stderr(&down).contains(part), "{down:?}");
     }
 }
 
@@ -114,17 +112,17 @@ async fn invisible_characters_are_escaped_in_tables_and_in_json() {
         explained,
     ];
     for output in &outputs {
-        let all = text(output) + &error(output);
+        let all = stdout(output) + &stderr(output);
         let unseen = |letter: char| {
             letter != '\n' && (letter.is_control() || "\u{202e}\u{2028}".contains(letter))
         };
         assert!(!all.contains(unseen) && all.contains("202e"), "{all:?}");
     }
     assert!(
-        text(&outputs[0]).contains(r"user=ann\u{202e}nimda")
-            && text(&outputs[0]).contains(r"path=/\u{2028}\u{9b}2J")
+        stdout(&outputs[0]).contains(r"user=ann\u{202e}nimda")
+            && stdout(&outputs[0]).contains(r"path=/\u{2028}\u{9b}2J")
     );
-    let json: Value = serde_json::from_str(&text(&outputs[1])).unwrap();
+    let json: Value = serde_json::from_str(&stdout(&outputs[1])).unwrap();
     assert_eq!(json["denials"][0]["domain"], "te\u{202e}st", "JSON keeps its values");
 }
 
@@ -138,12 +136,12 @@ async fn a_token_file_readable_by_others_logs_a_warning() {
     };
     // Connects to this machine, but is not a loopback address.
     let elsewhere = top_at("0.0.0.0");
-    assert_eq!(elsewhere.status.code(), Some(0), "{}", error(&elsewhere));
-    assert_eq!(error(&elsewhere).matches("warning: ").count(), 1, "once: {}", error(&elsewhere));
+    assert_eq!(elsewhere.status.code(), Some(0), "{elsewhere:?}");
+    assert_eq!(stderr(&elsewhere).matches("warning: ").count(), 1, "once: {}", stderr(&elsewhere));
     assert!(
-        error(&elsewhere).contains("over plain HTTP") && error(&elsewhere).contains("https://")
+        stderr(&elsewhere).contains("over plain HTTP") && stderr(&elsewhere).contains("https://")
     );
-    assert_eq!(error(&top_at("127.0.0.1")), "");
+    assert_eq!(stderr(&top_at("127.0.0.1")), "");
     let written = run(&[
         "top",
         "--once",
@@ -153,12 +151,12 @@ async fn a_token_file_readable_by_others_logs_a_warning() {
         "reader-0123456789",
     ]);
     assert!(
-        error(&written).starts_with("warning: --token: a secret on the command line"),
-        "{}",
-        error(&written)
+        stderr(&written).starts_with("warning: --token: a secret on the command line"),
+        "{written:?}"
     );
     assert!(
-        error(&written).contains("--token-file") && !error(&written).contains("reader-0123456789")
+        stderr(&written).contains("--token-file")
+            && !stderr(&written).contains("reader-0123456789")
     );
 }
 
@@ -169,23 +167,23 @@ async fn a_token_is_read_from_a_file() {
     let admin = format!("http://{}", service.admin);
     let refused = run(&["denials", "--admin", &admin]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(error(&refused).contains("401: token required"), "{}", error(&refused));
+    assert!(stderr(&refused).contains("401: token required"), "{refused:?}");
     folder.write("mine", "bob:another-0123456789");
     let mine = folder.file("mine");
     let refused = run(&["denials", "--admin", &admin, "--token-file", mine.to_str().unwrap()]);
-    assert!(error(&refused).contains("401: unknown token"), "{}", error(&refused));
+    assert!(stderr(&refused).contains("401: unknown token"), "{refused:?}");
     folder.write("mine", READER);
     let mine = folder.file("mine");
     let mine = ["--admin", &admin, "--token-file", mine.to_str().unwrap()];
     assert_eq!(run(&[&["denials"], &mine[..]].concat()).status.code(), Some(1));
     let refused = run(&[&["reload"], &mine[..]].concat());
     assert!(
-        refused.status.code() == Some(2) && error(&refused).contains("`bob` has read access only")
+        refused.status.code() == Some(2) && stderr(&refused).contains("`bob` has read access only")
     );
     folder.write("mine", WRITER);
     let reloaded = run(&[&["reload"], &mine[..]].concat());
     let unchanged = format!("policies unchanged at {admin}: version ");
-    assert!(text(&reloaded).starts_with(&unchanged), "{}", error(&reloaded));
+    assert!(stdout(&reloaded).starts_with(&unchanged), "{reloaded:?}");
 }
 
 #[tokio::test]
@@ -220,7 +218,7 @@ async fn a_client_certificate_authenticates_and_its_name_is_logged() {
         run(&arguments)
     };
     let let_in = reload_as(Some(&client));
-    assert_eq!(let_in.status.code(), Some(0), "{}", error(&let_in));
+    assert_eq!(let_in.status.code(), Some(0), "{let_in:?}");
     assert_eq!(reload_as(None).status.code(), Some(2), "without a certificate");
     assert_eq!(reload_as(Some(&strange)).status.code(), Some(2), "another authority's");
     service.process.wait_for_line("the write by ann", |line| {
@@ -241,20 +239,17 @@ fn an_unreachable_service_is_reported() {
         let words: Vec<&str> = command.split(' ').collect();
         let output = run(&[words.as_slice(), &["--admin", "http://127.0.0.1:1"]].concat());
         assert!(
-            output.status.code() == Some(2) && error(&output).contains("http://127.0.0.1:1: "),
-            "{}",
-            error(&output)
+            output.status.code() == Some(2) && stderr(&output).contains("http://127.0.0.1:1: "),
+            "{output:?}"
         );
         assert!(
-            error(&output).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
-            "{}",
-            error(&output)
+            stderr(&output).contains("set the address with --admin URL or TOLLGATE_ADMIN"),
+            "{output:?}"
         );
         let output = run(&[words.as_slice(), &["--admin", "127.0.0.1:6070"]].concat());
         assert!(
-            output.status.code() == Some(2) && error(&output).contains("127.0.0.1:6070: "),
-            "{}",
-            error(&output)
+            output.status.code() == Some(2) && stderr(&output).contains("127.0.0.1:6070: "),
+            "{output:?}"
         );
     }
 }
@@ -266,20 +261,12 @@ fn another_port_of_the_service_is_reported_as_one() {
         let output = run(&["top", "--admin", &port.to_string()]);
         assert_eq!(output.status.code(), Some(2));
         let advice = "; is this the admin port (6070 by default)?";
-        assert!(error(&output).contains(advice), "{}", error(&output));
+        assert!(stderr(&output).contains(advice), "{output:?}");
     }
 }
 
 fn run(arguments: &[&str]) -> Output {
     output(arguments)
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn error(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[tokio::test]
@@ -290,13 +277,13 @@ async fn a_limit_that_has_changed_since_a_denial_is_shown_as_that_of_now() {
     client.hit("user", "ann").await;
     client.hit("user", "ann").await;
     let admin = format!("http://{}", service.admin);
-    let denials = || text(&run(&["denials", "--admin", &admin]));
+    let denials = || stdout(&run(&["denials", "--admin", &admin]));
     assert!(denials().contains("  1 in 1d  "), "{}", denials());
     policies.write("policy.yaml", &daily("user", 5));
     assert!(run(&["reload", "--admin", &admin]).status.success());
     assert!(denials().contains("  5 in 1d (now)  "), "{}", denials());
     let without_end = run(&["grant", "3", "--admin", &admin, "test", "user=ann"]);
-    assert!(error(&without_end).contains("--for DURATION"), "{}", error(&without_end));
+    assert!(stderr(&without_end).contains("--for DURATION"), "{without_end:?}");
     let ended = run(&["grant", "0", "--admin", &admin, "test", "user=ann"]);
-    assert!(ended.status.success(), "{}", error(&ended));
+    assert!(ended.status.success(), "{ended:?}");
 }

@@ -4,21 +4,26 @@ use serde_json::{Value, json};
 use tollgate::grpc::proto::RateLimitDescriptor;
 use tollgate::grpc::proto::rate_limit_response::Code;
 
-use super::counter_commands::stdout;
 use super::{guarded, text};
 use crate::support::policy::{Policies, yearly};
 use crate::support::rls::{Client, descriptor};
-use crate::support::tollgate::{Tollgate, output};
+use crate::support::tollgate::{Tollgate, output, stdout};
 use crate::support::web::{Reply, Web, fetch};
 
 const ANN: &str = "/api/v1/counter?domain=test&descriptor=user=ann";
 
 #[tokio::test]
 async fn a_counter_shows_its_state_and_its_changes() {
-    let policy = "domain: test\ndescriptors:\n  - key: user\n    rate_limit: { requests_per_unit: 2, unit: year, charge: admitted }\n";
-    let service = Tollgate::serve(Policies::of(policy).path());
+    let windows = "{ requests_per_unit: 2, unit: year }, { requests_per_unit: 2, unit: 300d }";
+    let policy = format!(
+        "domain: test\ndescriptors:\n  - key: user\n    rate_limit: {{ windows: [{windows}], charge: admitted }}\n"
+    );
+    let service = Tollgate::serve(Policies::of(&policy).path());
     let client = Client::connect(service.grpc).await;
     let admin = Web::new(service.admin);
+    for _ in 0..3 {
+        client.hit("user", "anna").await;
+    }
     let unused = fetch(&admin, ANN).await;
     assert_eq!(
         (&unused["state"]["remaining"], &unused["denials"], &unused["who"]),
@@ -29,14 +34,15 @@ async fn a_counter_shows_its_state_and_its_changes() {
     let used = fetch(&admin, ANN).await;
     assert_eq!(
         (&used["rule"], &used["key"], &used["limit"]),
-        (&json!("user"), &json!("user=ann"), &json!("2 hits in 365d"))
+        (&json!("user"), &json!("user=ann"), &json!("2 hits in 365d and 2 hits in 300d"))
     );
     let window = &used["state"]["windows"][0];
     assert_eq!(
         (&window["used"], &window["remaining"], &used["denials"]["count"]),
         (&json!(2), &json!(0), &json!(2))
     );
-    assert_eq!(used["state"]["retry_at"], window["reset_at"]);
+    let resets = [0, 1].map(|window| text(&used["state"]["windows"][window]["reset_at"]));
+    assert_eq!(Some(text(&used["state"]["retry_at"])), resets.into_iter().max());
     assert!(text(&used["state"]["at"]) < text(&window["reset_at"]), "{used}");
     let granted = done(&admin, "grant", json!({"hits": 3, "for": "1h"})).await;
     assert_eq!(
@@ -122,8 +128,7 @@ async fn a_counter_of_hashed_values_is_found_by_value_and_shown_by_hash() {
     let by_hash = admin.get(&format!("/api/v1/counter?domain=test&descriptor={hashed}")).await;
     assert!(
         by_hash.status == 404 && by_hash.body.contains("cannot be looked up by hash"),
-        "{}",
-        by_hash.body
+        "{by_hash:?}"
     );
     service.terminate();
     let log = service.process.final_log();
@@ -138,79 +143,25 @@ async fn invalid_changes_are_refused_with_the_reason() {
     );
     let service = Tollgate::serve(Policies::of(&policy).path());
     let admin = Web::new(service.admin);
-    for (what, body, status, reason) in [
-        ("reset", json!({"domain": "test", "descriptor": "nothing=here"}), 404, "no rule"),
-        (
-            "reset",
-            json!({"domain": "other", "descriptor": "user=ann"}),
-            404,
-            "no policy for domain `other`",
-        ),
-        ("reset", json!({"domain": "test", "descriptor": "free=x"}), 404, "has no limit"),
-        ("reset", json!({"domain": "test", "descriptor": "banned=x"}), 409, "has no counter"),
-        (
-            "refund",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 0}),
-            400,
-            "at least 1",
-        ),
-        ("refund", json!({"domain": "test", "descriptor": "user=ann"}), 422, "hits"),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 1}),
-            400,
-            "either `for` or `until`",
-        ),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "soon"}),
-            400,
-            "found `soon`",
-        ),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "-1m"}),
-            400,
-            "found `-1m`",
-        ),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "9000h"}),
-            400,
-            "within 366d",
-        ),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "until": "2020-01-01T00:00:00Z"}),
-            400,
-            "in the future",
-        ),
-        (
-            "grant",
-            json!({"domain": "test", "descriptor": "user=ann", "hits": -1, "for": "1m"}),
-            422,
-            "hits",
-        ),
-    ] {
-        let reply = post(&admin, what, &[], &body).await;
-        assert!(
-            reply.status == status && reply.body.contains(reason),
-            "{what} {body}: {} {}",
-            reply.status,
-            reply.body
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_grant_ends_after_a_time_or_at_an_instant() {
-    let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
-    let admin = Web::new(service.admin);
     let until = "2100-01-01T00:00:00Z";
-    let body =
-        json!({"domain": "test", "descriptor": "user=ann", "hits": 1, "for": "1m", "until": until});
-    let reply = post(&admin, "grant", &[], &body).await;
-    assert!(reply.status == 400 && reply.body.contains("either `for` or `until`"), "{reply:?}");
+    for (what, with, status, reason) in [
+        ("reset", json!({"descriptor": "nothing=here"}), 404, "no rule"),
+        ("reset", json!({"domain": "other"}), 404, "no policy for domain `other`"),
+        ("reset", json!({"descriptor": "free=x"}), 404, "has no limit"),
+        ("reset", json!({"descriptor": "banned=x"}), 409, "has no counter"),
+        ("refund", json!({"hits": 0}), 400, "at least 1"),
+        ("refund", json!({}), 422, "hits"),
+        ("grant", json!({"hits": 1}), 400, "either `for` or `until`"),
+        ("grant", json!({"hits": 1, "for": "1m", "until": until}), 400, "either `for` or `until`"),
+        ("grant", json!({"hits": 1, "for": "soon"}), 400, "found `soon`"),
+        ("grant", json!({"hits": 1, "for": "-1m"}), 400, "found `-1m`"),
+        ("grant", json!({"hits": 1, "for": "9000h"}), 400, "within 366d"),
+        ("grant", json!({"hits": 1, "until": "2020-01-01T00:00:00Z"}), 400, "in the future"),
+        ("grant", json!({"hits": -1, "for": "1m"}), 422, "hits"),
+    ] {
+        let reply = post(&admin, what, &[], &with_ann(with)).await;
+        assert!(reply.status == status && reply.body.contains(reason), "{what} {reply:?}");
+    }
 }
 
 #[tokio::test]
@@ -228,12 +179,7 @@ async fn a_counter_that_cannot_be_shown_is_refused_with_the_reason() {
         ("domain=test&descriptor=user=%E2%80%A6", 400, "truncated"),
     ] {
         let reply = admin.get(&format!("/api/v1/counter?{query}")).await;
-        assert!(
-            reply.status == status && reply.body.contains(reason),
-            "{query}: {} {}",
-            reply.status,
-            reply.body
-        );
+        assert!(reply.status == status && reply.body.contains(reason), "{query}: {reply:?}");
     }
 }
 
@@ -266,11 +212,7 @@ async fn read_rights_allow_inspection_and_every_change_is_logged() {
     let body = json!({"domain": "test", "descriptor": "user=ann", "hits": 5, "for": "10m"});
     assert_eq!(post(&admin, "grant", &[], &body).await.status, 401);
     let refused = post(&admin, "grant", &[reader], &body).await;
-    assert!(
-        refused.status == 403 && refused.body.contains("has read access only"),
-        "{}",
-        refused.body
-    );
+    assert!(refused.status == 403 && refused.body.contains("has read access only"), "{refused:?}");
     assert_eq!(post(&admin, "grant", &[writer], &body).await.status, 200);
     let done = service.process.wait_for_line("the grant by ann", |line| {
         let line: Value = serde_json::from_str(line).ok()?;
@@ -292,10 +234,16 @@ async fn hits<const N: usize>(client: &Client) -> [bool; N] {
     all
 }
 
-/// Changes ann's counter, and returns the response.
-async fn done(admin: &Web, what: &str, with: Value) -> Value {
+/// Returns a body with ann's counter, unless it has another one.
+fn with_ann(with: Value) -> Value {
     let mut body = json!({"domain": "test", "descriptor": "user=ann"});
     body.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    body
+}
+
+/// Changes ann's counter, and returns the response.
+async fn done(admin: &Web, what: &str, with: Value) -> Value {
+    let body = with_ann(with);
     let reply = post(admin, what, &[], &body).await;
     assert_eq!(reply.status, 200, "{what} {body}: {}", reply.body);
     serde_json::from_str(&reply.body).unwrap()

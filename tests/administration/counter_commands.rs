@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{READER, WRITER, guarded};
 use crate::support::policy::{Policies, yearly};
 use crate::support::rls::Client;
-use crate::support::tollgate::{Tollgate, output};
+use crate::support::tollgate::{Tollgate, output, stderr, stdout};
 
 /// A value with characters that are special to shells, to the command line's grammar and to
 /// terminals.
@@ -29,7 +29,7 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let next = commands(&denials);
     let [inspect] = next.as_slice() else { panic!("{denials}") };
     let inspected = by_shell(inspect);
-    assert_eq!(inspected.status.code(), Some(1), "{}", stdout(&inspected));
+    assert_eq!(inspected.status.code(), Some(1), "{inspected:?}");
     let report = stdout(&inspected);
     for part in [
         r"user=ann o'neil\, \\ \u{7} in test",
@@ -46,36 +46,30 @@ async fn each_command_suggests_the_next_from_a_denial_to_a_grant() {
     let [grant, reset] = next.as_slice() else { panic!("{report}") };
     let granted = by_shell(grant);
     // No more than the limit.
-    assert!(
-        granted.status.success() && stdout(&granted).contains("1 until"),
-        "{}",
-        stdout(&granted)
-    );
+    assert!(granted.status.success() && stdout(&granted).contains("1 until"), "{granted:?}");
     assert!(
         stdout(&granted).contains("note: remaining is the maximum for one request"),
-        "{}",
-        stdout(&granted)
+        "{granted:?}"
     );
     assert!(client.hit("user", ANN_ONEIL).await);
     let used_up = by_shell(inspect);
     assert!(
         used_up.status.code() == Some(1) && stdout(&used_up).contains("grant 1 --for 10m"),
-        "{}",
-        stdout(&used_up)
+        "{used_up:?}"
     );
     let done = by_shell(reset);
-    assert!(done.status.success() && stdout(&done).contains("note: "), "{}", stdout(&done));
+    assert!(done.status.success() && stdout(&done).contains("note: "), "{done:?}");
     let json = by_shell(&format!("{inspect} --json"));
     let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
     assert_eq!((&json["state"]["remaining"], &json["state"]["grant"]), (&json!(1), &Value::Null));
     assert!(client.hit("user", ANN_ONEIL).await);
     let refunded = by_shell(&reset.replace("reset", "refund 1"));
-    assert!(refunded.status.success(), "{}", String::from_utf8_lossy(&refunded.stderr));
+    assert!(refunded.status.success(), "{refunded:?}");
     assert!(client.hit("user", ANN_ONEIL).await);
     folder.write("mine", READER);
     let refused = by_shell(reset);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("has read access only"));
+    assert!(stderr(&refused).contains("has read access only"));
 }
 
 /// Extracts the `tollgate` command lines that a text suggests.
@@ -89,10 +83,6 @@ fn commands(text: &str) -> Vec<String> {
 fn by_shell(words: &str) -> Output {
     let line = format!("{} {words}", env!("CARGO_BIN_EXE_tollgate"));
     std::process::Command::new("sh").args(["-c", &line]).output().unwrap()
-}
-
-pub(super) fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[tokio::test]
@@ -125,8 +115,7 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
     let peek = hit("0");
     assert!(
         peek.status.code() == Some(1) && stdout(&peek).contains("the next hit is denied"),
-        "{}",
-        stdout(&peek)
+        "{peek:?}"
     );
     assert!(stdout(&run("refund 100")).contains("note: only 20 hits were used"));
     let bare = stdout(&by_shell(&format!("reset --admin {admin} test user")));
@@ -152,8 +141,5 @@ fn a_closed_output_does_not_panic() {
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(hit.stdout.take());
     let ended = hit.wait_with_output().unwrap();
-    assert_eq!(
-        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).as_ref()),
-        (Some(0), "")
-    );
+    assert_eq!((ended.status.code(), &*stderr(&ended)), (Some(0), ""));
 }

@@ -53,8 +53,7 @@ async fn rights_are_enforced() {
     let refused = reload(&admin, &[reader]).await;
     assert!(
         refused.status == 403 && refused.body.contains("`bob` has read access only"),
-        "{}",
-        refused.body
+        "{refused:?}"
     );
     assert_eq!(reload(&admin, &[writer]).await.status, 200);
     assert_eq!(
@@ -76,6 +75,24 @@ async fn rights_are_enforced() {
         || async { reload(&admin, &[("authorization", "Bearer another-0123456789")]).await.status };
     becomes("a changed token is accepted", TEST_TIMEOUT, known, |status| *status == 200).await;
     assert_eq!(reload(&admin, &[writer]).await.status, 401, "the old one is not any more");
+}
+
+#[tokio::test]
+async fn changed_tokens_are_accepted_if_only_one_file_is_given() {
+    for flag in ["--admin-token-file", "--admin-read-token-file"] {
+        let folder = Policies::of(&daily("user", 2));
+        folder.write("tokens", WRITER);
+        let flags = [flag, folder.file("tokens").to_str().unwrap()].map(str::to_owned);
+        let service = Tollgate::serve_with(
+            &folder.file("policy.yaml"),
+            &flags.each_ref().map(String::as_str),
+        );
+        folder.write("tokens", "eve:another-0123456789\n");
+        let headers: [(_, &[u8]); 1] = [("authorization", b"Bearer another-0123456789")];
+        let admin = Web::new(service.admin);
+        let status = async || admin.get_with("/api/v1/policies", &headers).await.status;
+        becomes("the other token is accepted", TEST_TIMEOUT, status, |status| *status == 200).await;
+    }
 }
 
 #[tokio::test]

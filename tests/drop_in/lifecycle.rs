@@ -19,13 +19,7 @@ async fn a_swap_of_the_config_map_is_served_and_a_bad_one_is_not() {
     service.wait_for("kee");
     assert_eq!((client.limit("user", "ann").await, service.health().await), (Some(5), 200));
     istio.map.swap(&daily("user", 2));
-    becomes(
-        "the change is served",
-        TEST_TIMEOUT,
-        || client.limit("user", "ann"),
-        |limit| *limit == Some(2),
-    )
-    .await;
+    client.limit_becomes("user", "ann", Some(2)).await;
     assert!(client.hit("user", "ann").await && !client.hit("user", "ann").await, "counters go on");
 }
 
@@ -36,13 +30,7 @@ async fn a_start_with_a_bad_configuration_serves_and_is_healthy_unless_a_good_on
         let more = [("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", required)];
         let mut service = Ratelimit::start(&istio.variables(&more));
         service.wait_for("store connected");
-        becomes(
-            "its health is as expected",
-            TEST_TIMEOUT,
-            || service.health(),
-            |status| *status == health,
-        )
-        .await;
+        service.health_becomes(health).await;
         let client = service.client().await;
         client.decide(request(vec![descriptor(&[("user", "ann")])])).await.unwrap_err();
         service.wait_for("kee");
@@ -84,21 +72,9 @@ async fn health_may_need_a_policy_at_any_time() {
     assert_eq!(service.health().await, 500);
     istio.map.swap(&daily("user", 5));
     istio.map.files.link("ratelimit/config/policy.yaml", "..data/policy.yaml");
-    becomes(
-        "it is healthy with a policy",
-        TEST_TIMEOUT,
-        || service.health(),
-        |status| *status == 200,
-    )
-    .await;
+    service.health_becomes(200).await;
     std::fs::remove_file(link).unwrap();
-    becomes(
-        "it is unhealthy without policies",
-        TEST_TIMEOUT,
-        || service.health(),
-        |status| *status == 500,
-    )
-    .await;
+    service.health_becomes(500).await;
 }
 
 #[tokio::test]
@@ -116,13 +92,7 @@ async fn the_root_may_be_a_link_that_is_swapped() {
     let client = service.client().await;
     assert_eq!(client.limit("user", "ann").await, Some(5));
     files.link("current", "v2");
-    becomes(
-        "the other is served",
-        TEST_TIMEOUT,
-        || client.limit("user", "ann"),
-        |limit| *limit == Some(7),
-    )
-    .await;
+    client.limit_becomes("user", "ann", Some(7)).await;
 }
 
 #[tokio::test]

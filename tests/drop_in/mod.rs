@@ -86,6 +86,10 @@ impl Ratelimit {
         self.http.get("/healthcheck").await.status
     }
 
+    async fn health_becomes(&self, status: u16) {
+        becomes("its health", TEST_TIMEOUT, || self.health(), |found| *found == status).await;
+    }
+
     /// Waits for a log line that contains this text.
     fn wait_for(&mut self, words: &str) {
         self.process.wait_for_line(words, |line| line.contains(words).then_some(()));

@@ -97,9 +97,14 @@ async fn a_route_or_a_call_names_the_mapping() {
     assert_eq!(check(&mut client, by_route("none")).await.unwrap_err().code(), Code::NotFound);
     assert_eq!(outcome(check(&mut client, by_route("other")).await.unwrap()).0, 200);
 
-    let mut request = tonic::Request::new(CheckRequest { attributes: Some(from("203.0.113.7")) });
-    request.metadata_mut().insert("x-tollgate-mapping", "other".parse().unwrap());
-    assert_eq!(outcome(client.check(request).await.unwrap().into_inner()).0, 429);
+    let mut by_call = async |attributes| {
+        let mut request = tonic::Request::new(CheckRequest { attributes: Some(attributes) });
+        request.metadata_mut().insert("x-tollgate-mapping", "other".parse().unwrap());
+        client.check(request).await.map(tonic::Response::into_inner)
+    };
+    assert_eq!(outcome(by_call(from("203.0.113.7")).await.unwrap()).0, 429);
+    let both = by_call(by_route("none")).await;
+    assert_eq!(both.unwrap_err().code(), Code::NotFound, "the route takes precedence");
 }
 
 #[tokio::test]

@@ -15,7 +15,9 @@ async fn follows(probes: &Probes, expected: bool) -> String {
 #[tokio::test]
 async fn with_the_flag_readiness_follows_the_store() {
     let redis = Redis::start().await;
-    let flags = ["--store", &redis.url(), "--ready-while-store"];
+    let other = Redis::start().await;
+    let [url, other_url] = [redis.url(), other.url()];
+    let flags = ["--store", &url, "--per-second-store", &other_url, "--ready-while-store"];
     let service = Tollgate::serve_with(Policies::of(&daily("user", 5)).path(), &flags);
     let probes = Probes::of(&service).await;
     let ready = async |expected| follows(&probes, expected).await;
@@ -28,6 +30,8 @@ async fn with_the_flag_readiness_follows_the_store() {
     ready(false).await;
     redis.resume();
     ready(true).await;
+    other.kill();
+    assert_eq!(ready(false).await, "store disconnected\n");
 }
 
 #[tokio::test]

@@ -87,6 +87,9 @@ async fn replicas_list_each_other_and_a_reload_waits_until_all_have_its_policies
     let list: Value = serde_json::from_slice(&waited.stdout).unwrap();
     assert_eq!(versions(&list).len(), 2);
     assert_eq!(versions(&list)[0], versions(&list)[1]);
+    for replica in list["replicas"].as_array().unwrap() {
+        assert!(replica["begun_at"].as_str() < replica["loaded_at"].as_str(), "{replica}");
+    }
     let table = String::from_utf8(output(["replicas", "--admin", &urls[1]]).stdout).unwrap();
     assert_eq!(table.matches(&name).count(), 2, "{table}");
 }

@@ -75,6 +75,23 @@ fn processes_that_decide_alone_admit_no_more_than_the_limit_together() {
 }
 
 #[test]
+fn a_call_is_decided_once_the_server_has_loaded_its_data() {
+    let loading = Fault::Loading { server: 0, us: 5_000 };
+    let report = run(&world([(1_001_000, 500_000)], vec![(1_000_000, loading)]));
+    let ending = &report.chronicle.calls[0].ending;
+    assert!(matches!(ending, Ending::Decided(false, _)), "{ending:?}");
+}
+
+#[test]
+fn a_charge_on_a_connection_that_is_lost_is_counted_as_unknown() {
+    let cut = Fault::CutOne { connection: 0, is_request: false, bytes: 1 };
+    let report = run(&world([(1_001_000, 500_000)], vec![(1_000_000, cut)]));
+    let ending = &report.chronicle.calls[0].ending;
+    assert!(matches!(ending, Ending::Failed("lost")), "{ending:?}");
+    assert_eq!(report.unknown_charges, 1);
+}
+
+#[test]
 fn a_call_during_the_first_connect_is_answered_by_its_deadline() {
     let crash = Fault::Crash { process: 0, us: 100_000 };
     let hang = Fault::Hang { server: 0, us: 1_000_000 };

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::json;
 
-use super::{broken, daily, follow, limit_becomes, metric, ready, refuses};
+use super::{broken, daily, follow, limit_becomes, metric, metric_becomes, ready, refuses};
 use crate::support::certificates::{self, Pair};
 use crate::support::control_plane::ControlPlane;
 use crate::support::redis::tls::{Clients, Tls};
@@ -17,13 +17,7 @@ async fn a_restarted_control_plane_receives_the_version_in_force() {
     let service = follow(&plane, &[]);
     limit_becomes(&service, Some(5)).await;
     plane.kill();
-    becomes(
-        "the outage is reported",
-        TEST_TIMEOUT,
-        || metric(&service, "tollgate_xds_connected"),
-        |connected| *connected == 0,
-    )
-    .await;
+    metric_becomes(&service, "tollgate_xds_connected", 0).await;
     limit_becomes(&service, Some(5)).await;
     plane.restart();
     let first = plane.wait_for_request("the first request", |_| true);

@@ -217,3 +217,19 @@ fn servers(api: &Api<impl Backend>) -> StoreStatus {
         Err(error) => StoreStatus { servers: Vec::new(), servers_unknown: Some(error.to_string()) },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_to_which_some_workers_are_not_connected_is_a_problem() {
+        let problems = |connected| {
+            let address = "a".to_owned();
+            let server =
+                ServerStatus { address, workers: 2, connected, breakers_open: 0, info: None };
+            server.problems().count()
+        };
+        assert_eq!([0, 1, 2].map(problems), [1, 1, 0]);
+    }
+}

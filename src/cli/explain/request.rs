@@ -79,3 +79,16 @@ impl RequestArgs {
         Ok(http)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_that_of_a_header_in_any_case() {
+        for header in ["Host: a.example", "host:a.example"].map(str::to_owned) {
+            let arguments = RequestArgs { request: None, header: vec![header], client: None };
+            assert_eq!(arguments.gateway_request("GET /").unwrap().host, b"a.example");
+        }
+    }
+}

@@ -18,6 +18,8 @@ use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
+use super::{TEST_TIMEOUT, becomes};
+
 /// A connection to a service.
 #[derive(Clone)]
 pub struct Client(Channel);
@@ -100,6 +102,12 @@ impl Client {
     pub async fn limit(&self, key: &str, value: &str) -> Option<u32> {
         let peek = RateLimitDescriptor { hits_addend: Some(0), ..descriptor(&[(key, value)]) };
         Some(self.status(peek).await.current_limit?.requests_per_unit)
+    }
+
+    /// Waits until the limit that applies to a descriptor has the given amount.
+    pub async fn limit_becomes(&self, key: &str, value: &str, amount: Option<u32>) {
+        let limit = || self.limit(key, value);
+        becomes("the change is served", TEST_TIMEOUT, limit, |limit| *limit == amount).await;
     }
 }
 

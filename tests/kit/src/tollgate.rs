@@ -93,6 +93,12 @@ impl Tollgate {
         Web::new(self.http).metric(&name).await
     }
 
+    /// Waits until this number of gRPC connections was closed for a reason.
+    pub async fn cuts_connections(&self, kind: &str, count: u64) {
+        let cut = || self.connections_cut(kind);
+        becomes("the connections are counted", TEST_TIMEOUT, cut, |cut| *cut == count).await;
+    }
+
     /// Waits for a log message.
     pub fn wait_for_message(&mut self, message: &str) {
         let has_message = |line: &str| (fields(line)?.get("message")? == message).then_some(());
@@ -177,6 +183,16 @@ pub fn quiet(given: &[&str]) -> Vec<&'static str> {
         .filter(|(flag, _)| !given.contains(flag))
         .flat_map(|(flag, value)| [flag, value])
         .collect()
+}
+
+/// Returns the standard output of a command.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns the standard error of a command.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 fn listening(line: &str, protocol: &str) -> Option<SocketAddr> {

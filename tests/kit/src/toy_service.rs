@@ -25,6 +25,7 @@ struct ServeCommand {
 
 /// A running service over a toy, in this process.
 pub struct ToyService {
+    pub grpc: SocketAddr,
     pub client: Client,
     pub web: Web,
     pub admin: Web,
@@ -56,7 +57,7 @@ impl ToyService {
             let open = || async { TcpStream::connect(http).await.is_ok() };
             becomes("it listens", TEST_TIMEOUT, open, |is_open| *is_open).await;
             let client = Client::connect(grpc).await;
-            test(Self { client, web: Web::new(http), admin: Web::new(admin) }).await;
+            test(Self { grpc, client, web: Web::new(http), admin: Web::new(admin) }).await;
             drop(stop);
         };
         let (served, ()) = tokio::join!(serving, testing);

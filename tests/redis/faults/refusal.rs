@@ -44,11 +44,7 @@ async fn a_user_without_the_rights_for_decisions_is_logged_and_waited_for() {
             .wait_for_line(WARNING, |line| line.contains(WARNING).then(|| line.to_owned()));
         assert!(line.contains("ACL SETUSER app +evalsha +eval +time +set +del"), "{line}");
         let unready = service.web.get("/readyz").await;
-        assert!(
-            unready.status == 503 && unready.body.contains("lacks permissions"),
-            "{}",
-            unready.body
-        );
+        assert!(unready.status == 503 && unready.body.contains("lacks permissions"), "{unready:?}");
         assert_eq!(service.web.get("/healthcheck").await.status, 500);
         assert_eq!(service.decide("user", "ann").await, Answer::Unavailable);
         redis

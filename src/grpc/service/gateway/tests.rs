@@ -281,6 +281,14 @@ fn decide(rls: &ManualRls, mapping: Option<&str>, target: &str) -> Result<Gatewa
 }
 
 #[test]
+fn a_call_has_the_time_of_its_caller_or_else_that_of_the_service() {
+    let wait = Duration::from_millis(20);
+    let now = Instant::now();
+    let waits = [None, Some(wait)].map(|time| shop().deadline(now, time) - now);
+    assert_eq!(waits, [Duration::from_secs(1), wait]);
+}
+
+#[test]
 fn a_mapping_is_named_unless_it_is_the_only_one() {
     let shop = shop();
     assert!(decide(&shop, Some("shop"), "/").is_ok());

@@ -188,7 +188,7 @@ fn run(shared: &SharedWorld, target: Target, session: &mut Session, words: &[Vec
     let mut fleet = shared.fleet.lock();
     match target {
         Target::Server(server) => execute(&mut fleet, server, session, at, words),
-        Target::Sentinel(_) => sentinel(&fleet, words),
+        Target::Sentinel(number) => sentinel(&fleet, number, words),
     }
 }
 

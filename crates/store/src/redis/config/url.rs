@@ -266,7 +266,9 @@ impl fmt::Debug for RedisUrl {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::Access;
     use super::*;
+    use crate::redis::Credential;
 
     fn kind(text: &str) -> Topology {
         RedisUrl::parse(text).unwrap().unwrap().kind
@@ -304,6 +306,10 @@ mod tests {
             (Some("tolly"), Some("s@cret"), 3)
         );
         assert!(!format!("{url:?}").contains("s@cret"));
+        let text = |text: &str| Some(Credential::Text(text.to_owned()));
+        let flags = Access { user: text("other"), password: text("other"), ..Access::default() };
+        let access = flags.with(&url);
+        assert_eq!((access.user, access.password), (text("tolly"), text("s@cret")));
     }
 
     #[test]

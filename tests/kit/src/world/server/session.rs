@@ -197,17 +197,19 @@ fn cluster(fleet: &Fleet, server: usize, what: &[u8]) -> Resp {
     Resp::Array(ranges)
 }
 
-/// Returns the reply of a sentinel.
-pub fn sentinel(fleet: &Fleet, words: &[Vec<u8>]) -> Resp {
+/// Returns the reply of a sentinel. The last one is partitioned: it knows the first master only.
+pub fn sentinel(fleet: &Fleet, number: usize, words: &[Vec<u8>]) -> Resp {
     let name = String::from_utf8_lossy(&words[0]).to_uppercase();
     if name != "SENTINEL" {
         return Resp::Status(if name == "PING" { "PONG" } else { "OK" });
     }
-    let host = host_of(fleet.map.masters[0]);
+    let (master, epoch) =
+        if number == 2 { (0, 1) } else { (fleet.map.masters[0], fleet.map.epoch) };
+    let host = host_of(master);
     if words[1].eq_ignore_ascii_case(b"GET-MASTER-ADDR-BY-NAME") {
         return Resp::Array(vec![Resp::text(&host), Resp::text("6379")]);
     }
-    let epoch = fleet.map.epoch.to_string();
+    let epoch = epoch.to_string();
     let fields = ["name", "main", "ip", &host, "port", "6379", "config-epoch", &epoch];
     Resp::Array(fields.iter().map(|field| Resp::text(field)).collect())
 }
