@@ -119,11 +119,9 @@ impl<B: Backend> Serving<B> {
         let metrics = Arc::clone(&self.shared.metrics);
         let bounds = self.limits.message;
         let allowances = Arc::clone(&self.allowances);
-        let budget = Arc::clone(&self.budget);
         let gateways = self.gateways.clone();
         let offered = Offered { bounds, allowances, gateways, has_reflection: self.has_reflection };
-        let services =
-            GrpcServices::new(Arc::clone(&service), &self.health, offered, budget, metrics);
+        let services = GrpcServices::new(Arc::clone(&service), &self.health, offered, metrics);
         match services {
             Ok(services) => {
                 let lifetime = self.limits.lifetime;
@@ -135,7 +133,8 @@ impl<B: Backend> Serving<B> {
                     observer: Arc::clone(&self.observer),
                     drain,
                 };
-                server.serve(incoming, move |client| services.for_client(client)).await;
+                let for_client = move |client: &_, account| services.for_client(client, account);
+                server.serve(incoming, for_client).await;
             }
             Err(error) => error!(%error, "worker failed"),
         }

@@ -6,7 +6,6 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
@@ -18,11 +17,12 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
 use super::call_headers::timeout_of;
+use super::refusal::Refusals;
 use super::rights::{DomainRights, IsGateway};
 use super::service::Rls;
 use super::service::gateway::{self, CheckCaller};
 use super::{PREFIX, set_length};
-use crate::http2::{Answer, Budget, BudgetHold, Exchange, HeaderFields};
+use crate::http2::{Answer, CallAccount, CallHold, Exchange, HeaderFields};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::spans::Recording;
@@ -63,35 +63,12 @@ pub(super) enum UnaryMethod {
 }
 
 impl UnaryMethod {
-    /// Returns the method of a path.
-    pub(super) fn of(path: &[u8]) -> Option<Self> {
-        let all = [Self::ShouldRateLimit, Self::Check];
-        all.into_iter().find(|method| path == method.path().as_bytes())
-    }
-
-    fn path(self) -> &'static str {
+    /// Returns the path of the method.
+    pub(super) const fn path(self) -> &'static str {
         match self {
             Self::ShouldRateLimit => PATH,
             Self::Check => gateway::PATH,
         }
-    }
-}
-
-/// Bytes that calls of a connection have handled besides those that came.
-#[derive(Debug, Default)]
-pub(super) struct Work(AtomicUsize);
-
-impl Work {
-    fn add(&self, bytes: usize) {
-        if bytes > 0 {
-            self.0.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the bytes since the last call. Connections without such work, nearly all, pay for
-    /// one read.
-    pub(super) fn take(&self) -> usize {
-        if self.0.load(Ordering::Relaxed) == 0 { 0 } else { self.0.swap(0, Ordering::Relaxed) }
     }
 }
 
@@ -108,10 +85,10 @@ pub(super) struct CallContext<S> {
     pub(super) max_message: usize,
     /// Counts and times calls, if enabled.
     pub(super) stats: Option<Arc<Stats>>,
-    /// Budget of the memory that clients can make the process hold.
-    pub(super) budget: Arc<Budget>,
+    pub(super) refusals: Refusals,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) work: Work,
+    /// Memory and work of the calls.
+    pub(super) account: CallAccount,
 }
 
 /// The name and value of a header for spans or for `Check`.
@@ -228,7 +205,7 @@ fn answer_message<S: Store>(
     context: Arc<CallContext<S>>,
     head: &CallHead,
     mut exchange: Exchange,
-    held: Option<BudgetHold>,
+    held: Option<CallHold>,
 ) -> impl Future<Output = Answer<Body>> + Send + use<S> {
     let mut recording =
         context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.kept_field(name)));
@@ -236,7 +213,7 @@ fn answer_message<S: Store>(
     async move {
         let Exchange { request, answer } = &mut exchange;
         let message = request.get(PREFIX..).unwrap_or_default();
-        context.work.add(message.len().saturating_sub(COMMON_MESSAGE) * BYTE_WORK);
+        context.account.add_work(message.len().saturating_sub(COMMON_MESSAGE) * BYTE_WORK);
         answer.resize(PREFIX, 0);
         let answered = context
             .rls
@@ -257,14 +234,14 @@ async fn check_message<S: Store>(
     context: Arc<CallContext<S>>,
     head: CallHead,
     mut exchange: Exchange,
-    held: Option<BudgetHold>,
+    held: Option<CallHold>,
 ) -> Answer<Body> {
     let tracer = context.rls.tracer();
     let mut recording = tracer.and_then(|tracer| tracer.begin(|name| head.kept_field(name)));
     let Exchange { request, answer } = &mut exchange;
     let message = request.get(PREFIX..).unwrap_or_default();
     // Most of a message is headers, which are read once.
-    context.work.add(message.len());
+    context.account.add_work(message.len());
     answer.resize(PREFIX, 0);
     let caller = CheckCaller {
         is_gateway: context.is_gateway,
@@ -288,7 +265,7 @@ async fn answer_by_tonic<S: Store>(
     head: CallHead,
     exchange: Exchange,
 ) -> Answer<Body> {
-    context.work.add(GENERAL_WORK);
+    context.account.add_work(GENERAL_WORK);
     if has_more_messages(&exchange.request) {
         let status = Status::internal("expected one message, found more");
         return Answer::Response(Box::new(status.into_http()));
@@ -310,14 +287,14 @@ pub(super) fn record_status(recording: Option<Box<Recording>>, error: Option<&St
     }
 }
 
-/// Replaces a compressed message with its inflated form, and charges its size to the budget. A
+/// Replaces a compressed message with its inflated form, and charges its size to the account. A
 /// message that cannot be inflated is left for tonic, which reports the error. Inflating here keeps
 /// messages on the fast path: tonic would decode them into lists of many times their size.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED, with tonic's error text if the inflated message is larger than allowed (for
 /// any message, or for its compressed size), or if the budget of clients is exhausted.
-fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<BudgetHold>, Status> {
+fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<CallHold>, Status> {
     let Some((&[1, ref length @ ..], compressed)) = body.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
@@ -328,7 +305,7 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
     let mut inflated = vec![0; PREFIX];
     let limit = u64::try_from(max + 1).unwrap_or(u64::MAX);
     let read = GzDecoder::new(compressed).take(limit).read_to_end(&mut inflated);
-    context.work.add(inflated.len());
+    context.account.add_work(inflated.len());
     let Ok(length) = read else { return Ok(None) };
     if length > max {
         context.metrics.clients.oversized_messages.inc();
@@ -339,7 +316,7 @@ fn inflate<S>(body: &mut Vec<u8>, context: &CallContext<S>) -> Result<Option<Bud
     }
     inflated.shrink_to_fit();
     let held = context
-        .budget
+        .account
         .hold(length)
         .map_err(|error| Status::resource_exhausted(error.to_string()))?;
     set_length(&mut inflated);

@@ -10,9 +10,8 @@
 //! | `request`, `response` | RLS messages: decoding, encoding |
 //! | `service` | decides requests, also of HTTP gateways; operations on holds; leased hits |
 //! | `rls_service`, `hold_service`, `lease_service`, `tonic_call` | tonic's traits |
-//! | `quota_service` | RLQS, a stream per proxy |
-//! | `server` | the services of a connection |
-//! | `call_headers`, `rights`, `large_request` | what is refused before a decision |
+//! | `server`, `methods` | the services of a connection; the methods, and how each is read |
+//! | `call_headers`, `refusal`, `rights`, `large_request` | what is refused before a decision |
 //! | `status_encoding`, `headers`, `metadata`, `units` | parts of a response |
 //! | `json` | the same messages as proto3 JSON |
 //! | `health`, `client`, `proto`, `request_log` | health, a client, generated types, debug logs |
@@ -27,8 +26,9 @@ pub mod json;
 mod large_request;
 mod lease_service;
 mod metadata;
+pub mod methods;
 pub mod proto;
-mod quota_service;
+mod refusal;
 pub mod request;
 pub mod request_log;
 pub mod response;

@@ -34,7 +34,8 @@ pub(super) struct Flags {
     /// Maximum number of concurrent requests on one connection.
     #[arg(long, env = "TOLLGATE_MAX_STREAMS", value_name = "N", default_value = "256", value_parser = deferred(parse::count))]
     max_streams: FlagValue<usize>,
-    /// Timeout for receiving a request, from the start of its call.
+    /// Timeout for receiving a request, from the start of its call; for later messages of a stream,
+    /// from the first byte of each.
     #[arg(long, env = "TOLLGATE_MESSAGE_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = deferred(parse::some_time))]
     message_timeout: FlagValue<Duration>,
     /// Maximum number of gRPC connections, as far as --client-memory-max and the limit of open

@@ -35,7 +35,7 @@ impl Service for Echo {
     type Body = Empty<Bytes>;
 
     fn route(&self, _: &HeaderFields) -> Route<Self::Head> {
-        Route::Unary { head: (), max_body: MAX_MESSAGE }
+        Route::Unary { head: (), max_message: MAX_MESSAGE }
     }
 
     fn unary(&self, (): Self::Head, mut exchange: Exchange) -> Self::Unary {
@@ -43,7 +43,7 @@ impl Service for Echo {
         ready(Answer::Message(exchange))
     }
 
-    fn stream(&self, _: Request<RequestBody>) -> ResponseFuture<Self::Body> {
+    fn general(&self, _: Request<RequestBody>) -> ResponseFuture<Self::Body> {
         Box::pin(ready(Answer::Response(Box::new(status(StatusCode::NOT_FOUND)))))
     }
 
@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         drain: CancellationToken::new(),
     };
     let (accepted, incoming) = mpsc::channel(16);
-    tokio::spawn(server.serve(incoming, |_| Echo));
+    tokio::spawn(server.serve(incoming, |_, _| Echo));
     loop {
         let (stream, peer) = listener.accept().await?;
         // A connection beyond the bounds is closed.

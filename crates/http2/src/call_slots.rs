@@ -120,6 +120,13 @@ impl<F: Future> CallSlots<F> {
         }
     }
 
+    /// Wakes a slot, to be polled later.
+    pub(super) fn wake(&self, slot: usize) {
+        if let Some(slot) = self.slots.get(slot) {
+            slot.wake.wake_by_ref();
+        }
+    }
+
     /// Returns the waker of a slot.
     pub(super) fn waker(&self, slot: usize) -> Waker {
         self.slots.get(slot).map_or_else(|| Waker::noop().clone(), |slot| slot.waker.clone())

@@ -14,9 +14,10 @@
 //! | `io` | the task of a connection: its socket and its timers |
 //! | `connection` | the protocol without IO |
 //! | `frame`, `fields`, `hpack` | frames, header lists, their compression |
-//! | `stream`, `call_slots`, `body`, `service` | a call: state, future, body, its service |
+//! | `stream`, `call_slots`, `service` | a call: state, future, its service |
+//! | `body`, `message`, `refusal` | its body, message by message, and what is refused |
 //! | `delivery` | an answer in pieces: room for them, and their arrival |
-//! | `budget`, `abuse`, `registry` | bounds: memory, abuse, connections |
+//! | `budget`, `account`, `abuse`, `registry` | bounds: memory, abuse, connections |
 //! | `observer` | events of connections, for metrics and logs |
 //! | `socket`, `tls` | TCP, Unix sockets, TLS |
 //! | `fuzz` | fuzz targets, compiled for fuzzing and tests only |
@@ -25,6 +26,7 @@
 #![warn(clippy::arithmetic_side_effects)]
 
 mod abuse;
+mod account;
 mod body;
 mod budget;
 mod call_slots;
@@ -36,7 +38,9 @@ mod frame;
 pub mod fuzz;
 mod hpack;
 mod io;
+mod message;
 pub mod observer;
+mod refusal;
 pub mod registry;
 pub mod server;
 mod service;
@@ -44,12 +48,14 @@ pub mod socket;
 mod stream;
 pub mod tls;
 
-pub use self::body::{BodyError, RequestBody};
+pub use self::account::{CallAccount, CallHold};
+pub use self::body::{BodyError, BodySender, MessageProgress, RequestBody};
 pub use self::budget::{Budget, BudgetExceeded, BudgetHold};
 pub use self::connection::Limits;
 pub use self::delivery::Delivery;
 pub use self::fields::HeaderFields;
-pub use self::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+pub use self::refusal::Refusal;
+pub use self::service::{Answer, Exchange, MessageCall, ResponseFuture, Route, Service, WholeCall};
 
 /// Returns the time of the clock that tests may pause.
 fn now() -> std::time::Instant {

@@ -22,12 +22,13 @@ use tokio::sync::Notify;
 
 pub use self::registration::Registration;
 pub(super) use self::registration::Usage;
+use super::account::HEAVY_SHARE;
 use super::budget::{Budget, HeldByConnection};
 use super::observer::{CloseReason, ConnectionObserver};
 
 /// Memory of a connection in bytes: that of an idle one, as measured, and what each may hold on top
 /// of the budget.
-pub const CONNECTION_COST: usize = (12 << 10) + super::budget::OWN;
+pub const CONNECTION_COST: usize = (12 << 10) + super::account::OWN;
 /// Maximum number of connections searched for one to evict. If there are more, each search
 /// continues after the previous one.
 const MAX_SEARCHED: usize = 1024;
@@ -40,8 +41,6 @@ const MAX_CLOSING: usize = 16;
 /// Maximum number of idle connections evicted at a time for lack of memory; pause after that.
 const RELIEVED_AT_ONCE: usize = 16;
 const RELIEF_PAUSE: Duration = Duration::from_millis(100);
-/// Divisor of the budget: heavier connections may be evicted; usual clients hold far less.
-const HEAVY_SHARE: usize = 256;
 /// Idle milliseconds before eviction for lack of memory: a new connection is about to be used.
 const RELIEVED_AFTER: u64 = 1_000;
 /// [`ConnectionState::idle_since`] of a connection with calls under way.

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use super::account::{CallAccount, ConnectionAccount};
 use super::budget::Budget;
 use super::connection::{Connection, ConnectionEnd, Limits};
 use super::io::{Driver, DriverResult};
@@ -72,11 +73,11 @@ pub struct TransportServer {
 
 impl TransportServer {
     /// Serves the connections from `incoming` until it ends and all of them have ended. `service`
-    /// creates the service of a connection.
+    /// creates the service of a connection, whose calls charge the account.
     pub async fn serve<S: Service>(
         self,
         mut incoming: mpsc::Receiver<Accepted>,
-        service: impl Fn(&Client) -> S + Send + Sync + 'static,
+        service: impl Fn(&Client, CallAccount) -> S + Send + Sync + 'static,
     ) {
         let server = Arc::new(self);
         let service = Arc::new(service);
@@ -96,7 +97,7 @@ impl TransportServer {
     async fn serve_connection<S: Service>(
         &self,
         accepted: Accepted,
-        service: impl Fn(&Client) -> S,
+        service: impl Fn(&Client, CallAccount) -> S,
     ) {
         let Accepted { carrier, registration } = accepted;
         let opened = tokio::select! {
@@ -108,8 +109,9 @@ impl TransportServer {
             Ok(opened) => opened,
             Err(error) => return debug!(%error, "handshake failed"),
         };
-        let connection =
-            Connection::new(service(&client), self.lifetime.limits, &self.budget, now());
+        let account = ConnectionAccount::new(Arc::clone(&self.budget));
+        let service = service(&client, account.calls().clone());
+        let connection = Connection::new(service, self.lifetime.limits, account, now());
         let mut driver = Driver::new(connection, registration.usage(), stream);
         let ended = match self.run(&mut driver, &registration).await {
             Ok(None) => tokio::select! {

@@ -9,6 +9,7 @@ use http_body::Body;
 
 use super::body::RequestBody;
 use super::fields::HeaderFields;
+use super::refusal::Refusal;
 
 /// Answers the calls of one connection.
 pub trait Service: Send + 'static {
@@ -32,15 +33,8 @@ pub trait Service: Send + 'static {
         0
     }
 
-    /// Begins any other call; its body arrives as the service reads it.
-    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Self::Body>;
-
-    /// Returns the bytes that calls of this connection have processed since the last call of this
-    /// method, besides those received, such as those of inflated messages. The connection yields
-    /// to others sooner for them.
-    fn take_work(&self) -> usize {
-        0
-    }
+    /// Begins any other call, whose route says what has arrived of its body.
+    fn general(&self, request: Request<RequestBody>) -> ResponseFuture<Self::Body>;
 
     /// Returns the response to a call that this side refuses.
     fn refuse(&self, refusal: Refusal) -> Response<Self::Body>;
@@ -52,18 +46,43 @@ pub type ResponseFuture<B> = Pin<Box<dyn Future<Output = Answer<B>> + Send>>;
 /// Mode of reading a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<H> {
-    /// The body is collected, up to `max_body` bytes, before the service is called.
+    /// The body is collected before the service is called.
     Unary {
         /// Passed to the service with the body.
         head: H,
-        /// Maximum size of the body, in bytes.
-        max_body: usize,
+        /// Maximum size of its message, in bytes.
+        max_message: usize,
     },
-    /// The service reads the body.
-    Stream {
-        /// Maximum bytes that a call holds in addition to its header list and its pending output.
+    /// The same, for a call that the service gets as a request.
+    Whole(WholeCall),
+    /// The service reads the body message by message.
+    Messages(MessageCall),
+    /// The service reads the body as it arrives, without regard to messages.
+    Bytes {
+        /// Bytes that a call holds in addition to its header list and its pending output.
         cost: usize,
     },
+}
+
+/// A general call that begins once its body has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeCall {
+    /// Bytes that a call holds in addition to its header list and its pending output.
+    pub cost: usize,
+    /// The same for each byte of its body.
+    pub byte_cost: usize,
+    /// Maximum size of its message, in bytes.
+    pub max_message: usize,
+}
+
+/// A general call that begins once its first message has arrived. Its body has each message in one
+/// piece, with its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageCall {
+    /// Bytes that a call holds in addition to its header list and its pending output.
+    pub cost: usize,
+    /// Maximum size of a message, in bytes.
+    pub max_message: usize,
 }
 
 /// The buffers of a unary call, which later calls reuse.
@@ -82,15 +101,4 @@ pub enum Answer<B> {
     Message(Exchange),
     /// Any other response.
     Response(Box<Response<B>>),
-}
-
-/// Reason for refusing a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The body of a unary call is larger than its route allows.
-    BodyTooLarge,
-    /// The body did not arrive in time.
-    BodyTooSlow,
-    /// The memory budget is exhausted.
-    BudgetExceeded,
 }

@@ -17,6 +17,7 @@ use crate::grpc::response::AnswerStyle;
 use crate::grpc::rights::Allowance;
 use crate::grpc::server::{GrpcServices, MessageBounds, Offered};
 use crate::grpc::service::gateway::TrustedGateways;
+use crate::http2::Budget;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
 use crate::store::any::AnyStore;
@@ -63,15 +64,15 @@ fn context(style: AnswerStyle, rights: DomainRights) -> Arc<CallContext<ManualMe
         Arc::new(Rls::new(limiter, Arc::clone(&metrics), bounds, style, Duration::from_secs(1)));
     let health = ready(Health::new());
     let bounds = MessageBounds { max_bytes: MAX_MESSAGE, timeout: Duration::from_secs(1) };
-    let budget = Arc::new(Budget::new(1 << 20));
+    let account = CallAccount::new(Arc::new(Budget::new(1 << 20)));
     let offered = Offered {
         bounds,
         allowances: Arc::new([]),
         gateways: TrustedGateways::default(),
         has_reflection: true,
     };
-    let services = GrpcServices::new(Arc::clone(&rls), &health, offered, budget, metrics).unwrap();
-    Arc::new(services.context(rights, IsGateway(true)))
+    let services = GrpcServices::new(Arc::clone(&rls), &health, offered, metrics).unwrap();
+    Arc::new(services.context(rights, IsGateway(true), account))
 }
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
@@ -298,7 +299,7 @@ fn a_call_of_many_descriptors_counts_as_work() {
         let request = framed(&asking(vec![of_ann("user"); count]));
         let exchange = Exchange { request, answer: Vec::new() };
         ready(answer(Arc::clone(&context), CallHead::default(), exchange));
-        context.work.take()
+        context.account.take_work()
     };
     assert_eq!(work(1), 0);
     assert_eq!(work(10), 0);

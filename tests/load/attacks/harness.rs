@@ -20,7 +20,7 @@ use crate::raise_open_files;
 use super::observer::{Clients, Observer};
 
 /// Memory of the process in bytes: that of the pods in `deploy/k8s`.
-const MEMORY: usize = 384 << 20;
+pub(super) const MEMORY: usize = 384 << 20;
 /// Limits of the process: file descriptors for more connections than any attack makes.
 const LIMITS: &str = "ulimit -n 20000";
 /// Share of the memory for clients, as there.
@@ -54,7 +54,7 @@ const MAX_LOG_LINE: usize = 2 << 10;
 const ATTEMPTS: usize = 3;
 
 /// The binary, built once.
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(super) static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
     release(&["build", "--bin", "tollgate"], &[]);
     artifact("tollgate")
 });
@@ -189,7 +189,7 @@ impl Service {
 
         clients[0].begin(grpc, http);
         clients[1].begin(self.control.grpc, self.control.http);
-        run(attack, target, duration());
+        run(attack.run, target, duration());
         clients.iter_mut().for_each(Observer::end);
         let final_log = |service: &mut Tollgate| service.process.final_log();
         assert!(
@@ -233,10 +233,12 @@ fn duration() -> Duration {
     }
 }
 
-/// Generates the attack's traffic on a separate thread, so that it does not block the other
-/// clients.
-fn run(attack: &Attack, target: Target, duration: Duration) {
-    let run = attack.run;
+/// Generates an attack's traffic on a separate thread, so that it does not block the other clients.
+pub(super) fn run(
+    run: impl FnOnce(Target) -> BoxFuture<'static, ()> + Send + 'static,
+    target: Target,
+    duration: Duration,
+) {
     let attacker = std::thread::spawn(move || {
         // On Linux this applies to the calling thread only.
         rustix::process::nice(ATTACKER_NICE).unwrap();
@@ -248,7 +250,7 @@ fn run(attack: &Attack, target: Target, duration: Duration) {
 
 /// Starts the service within its limits; only a shell can set those of a child without `unsafe`.
 /// Its memory is measured, and bounded by RLIMIT_AS for some attacks.
-fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
+pub(super) fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
     let limits = if attack.limits.is_empty() { LIMITS } else { attack.limits };
     let mut command = command_of("sh", ["-c", &format!("{limits} && exec \"$@\""), "sh"]);
     command.arg(program).arg("serve");
@@ -264,7 +266,7 @@ fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
 }
 
 /// Returns the memory of a service from a line of its status.
-fn resident(service: &Tollgate, line: &str) -> usize {
+pub(super) fn resident(service: &Tollgate, line: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", service.process.id()))
         .unwrap_or_default();
     let found =

@@ -14,6 +14,7 @@
 mod calls;
 mod client;
 mod connections;
+mod doors;
 mod frames;
 mod harness;
 mod http1;

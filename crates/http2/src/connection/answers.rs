@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 
 use super::calls::length;
-use super::{Connection, ConnectionFailure, MAX_UNSENT};
+use super::{Connection, ConnectionFailure, MAX_UNSENT, MAX_WORK};
 use crate::frame::{self, MAX_PAYLOAD, Reason, flag, kind};
 use crate::service::{Answer, Exchange, Service};
 use crate::stream::{AnswerRest, Arrival, Output, RequestState, STREAM_COST, Stream};
@@ -21,6 +21,28 @@ const CONTENT_TYPE: (&[u8], &[u8]) = (b"content-type", b"application/grpc");
 const GRPC_OK: (&[u8], &[u8]) = (b"grpc-status", b"0");
 
 impl<S: Service> Connection<S> {
+    /// Polls the calls that were woken, and writes their answers.
+    pub(crate) fn poll_calls(&mut self, cx: &mut Context<'_>, now: Instant) {
+        let ready = self.slots.take_ready(cx.waker());
+        let mut work = 0_usize;
+        for slot in ready.iter().copied() {
+            let Some(stream) = self.slots.stream(slot) else { continue };
+            if work >= MAX_WORK {
+                self.slots.wake(slot);
+                continue;
+            }
+            if let Poll::Ready(answer) = self.slots.poll(slot) {
+                self.answer(stream, answer, now);
+            }
+            self.give_back_read(stream);
+            self.pump(stream, now);
+            let done = self.account.calls().take_work();
+            work = work.saturating_add(done);
+            self.work = self.work.saturating_add(done);
+        }
+        self.slots.give_back(ready);
+    }
+
     /// Answers a call, which has arrived completely if it has no entry in `streams`.
     pub(super) fn answer(&mut self, id: u32, answer: Answer<S::Body>, now: Instant) {
         let arrival = self.streams.get(&id).map_or(Arrival::Whole, Stream::arrival);
@@ -105,7 +127,9 @@ impl<S: Service> Connection<S> {
         let waiting = data.len();
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.output = Output::Sending { data, then };
-            stream.deadline = None;
+            if !matches!(stream.input, RequestState::Streaming(_)) {
+                stream.message_deadline = None;
+            }
         }
         if !self.charge_stream(id, waiting) {
             return self.reset(id, Reason::ENHANCE_YOUR_CALM);
@@ -181,7 +205,7 @@ impl<S: Service> Connection<S> {
                     return self.wait(id, now);
                 }
                 let piece = data.split_to(bytes);
-                stream.deadline = None;
+                stream.answer_deadline = None;
                 stream.charged = stream.charged.saturating_sub(bytes);
                 self.account.release(bytes);
                 frame::write(&mut self.out, kind::DATA, 0, id, &piece);
@@ -269,8 +293,8 @@ impl<S: Service> Connection<S> {
         if is_shared && !std::mem::replace(&mut stream.is_queued, true) {
             self.blocked.push_back(id);
         }
-        if stream.deadline.is_none() {
-            self.set_deadline(id, now);
+        if stream.answer_deadline.is_none() {
+            self.set_answer_deadline(id, now);
         }
         // Streams that were reset leave entries behind.
         if self.blocked.len() > self.streams.len().saturating_mul(2).saturating_add(64) {

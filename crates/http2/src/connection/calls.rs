@@ -3,15 +3,20 @@
 use std::time::Instant;
 
 use futures_util::future::Either;
+use http::HeaderMap;
 
 use super::routes::Routed;
 use super::{BlockHead, CallFuture, Connection, ConnectionFailure, PartialBlock, WINDOW};
-use crate::body;
+use crate::body::{BodyError, RequestBody};
 use crate::delivery::Delivery;
 use crate::fields::FieldsVerdict;
 use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
-use crate::service::{Answer, Exchange, Refusal, Route, Service};
-use crate::stream::{Arrival, RequestState, STREAM_COST, Stream};
+use crate::message::PREFIX;
+use crate::refusal::Refusal;
+use crate::service::{Answer, Exchange, Route, Service};
+use crate::stream::{
+    Arrival, AwaitingCall, GeneralCall, GeneralMode, Output, RequestState, STREAM_COST, Stream,
+};
 
 impl<S: Service> Connection<S> {
     /// Handles HEADERS, and the DATA that follows if that is the whole body of a unary call.
@@ -77,20 +82,24 @@ impl<S: Service> Connection<S> {
             self.refuse_list(stream, arrival, now)?;
             return Ok(0);
         };
-        match route {
-            Route::Unary { head, max_body } => {
+        let mode = match route {
+            Route::Unary { head, max_message } => {
                 if arrival == Arrival::Whole {
                     self.begin_unary(stream, head, length, &[], now)?;
-                } else if let Some((data, taken)) = self.whole_body(stream, max_body, after) {
+                } else if let Some((data, taken)) = self.whole_body(stream, max_message, after) {
                     self.begin_unary(stream, head, length, data, now)?;
                     return Ok(taken);
                 } else {
-                    self.collect(stream, head, max_body, length, now);
+                    let call = AwaitingCall::Unary { head, max_message };
+                    self.collect(stream, arrival, call, length, 0, now);
                 }
+                return Ok(0);
             }
-            Route::Stream { cost } => self.begin_stream(stream, arrival, cost, length, now)?,
-        }
-        Ok(0)
+            Route::Whole(call) => GeneralMode::Whole(call),
+            Route::Messages(call) => GeneralMode::Messages(call),
+            Route::Bytes { cost } => GeneralMode::Bytes { cost },
+        };
+        self.general(stream, arrival, mode, length, now).map(|()| 0)
     }
 
     /// Returns the whole body of a call if it directly follows the HEADERS, and the number of bytes
@@ -98,14 +107,14 @@ impl<S: Service> Connection<S> {
     fn whole_body<'a>(
         &mut self,
         stream: u32,
-        max_body: usize,
+        max_message: usize,
         after: &'a [u8],
     ) -> Option<(&'a [u8], usize)> {
         let (head, rest) = after.split_first_chunk::<HEAD>()?;
         let head = FrameHead::read(head);
         let is_whole =
             head.kind == kind::DATA && head.stream == stream && head.flags == flag::END_STREAM;
-        if !is_whole || head.length > max_body.min(MAX_PAYLOAD) {
+        if !is_whole || head.length > max_message.saturating_add(PREFIX).min(MAX_PAYLOAD) {
             return None;
         }
         let data = rest.get(..head.length)?;
@@ -152,7 +161,7 @@ impl<S: Service> Connection<S> {
         }
         let slot = self.slots.take(stream);
         let polled = self.slots.begin(slot, Either::Left(self.service.unary(head, exchange)));
-        self.work = self.work.saturating_add(self.service.take_work());
+        self.work = self.work.saturating_add(self.account.calls().take_work());
         if let std::task::Poll::Ready(answer) = polled {
             self.slots.free(slot);
             self.account.release(cost);
@@ -182,68 +191,113 @@ impl<S: Service> Connection<S> {
         true
     }
 
-    /// Opens a stream to collect the body of a unary call.
+    /// Opens a stream to collect the body of a call that holds `cost` bytes meanwhile. Returns
+    /// `false` if memory is exhausted.
     fn collect(
         &mut self,
         stream: u32,
-        head: S::Head,
-        max: usize,
+        arrival: Arrival,
+        call: AwaitingCall<S::Head>,
         announced: Option<u64>,
+        cost: usize,
         now: Instant,
-    ) {
-        if self.open(stream, RequestState::Collecting { head, max, body: Vec::new() }, announced) {
-            self.set_deadline(stream, now);
+    ) -> bool {
+        let input = RequestState::Collecting { call, body: Vec::new() };
+        let is_open = self.open(stream, input, announced) && self.charge_stream(stream, cost);
+        if is_open {
+            self.set_message_deadline(stream, now);
         } else {
-            self.refuse(stream, Refusal::BudgetExceeded, Arrival::Partial, now);
+            self.refuse(stream, Refusal::BudgetExceeded, arrival, now);
         }
+        is_open
     }
 
-    /// Begins a call whose body the service reads.
-    fn begin_stream(
+    /// Opens a stream for a general call, which begins with what its mode waits for.
+    fn general(
         &mut self,
         stream: u32,
         arrival: Arrival,
-        cost: usize,
+        mode: GeneralMode,
         announced: Option<u64>,
         now: Instant,
     ) -> Result<(), ConnectionFailure> {
-        if arrival == Arrival::Whole && announced.is_some_and(|announced| announced != 0) {
-            return self.reset_for_error(stream, Reason::PROTOCOL_ERROR, now);
-        }
-        self.begun = self.begun.saturating_add(1);
-        let slot = self.slots.take(stream);
-        let (sender, body) = body::channel(self.slots.waker(slot));
-        let input = match arrival {
-            Arrival::Whole => {
-                sender.finish(None);
-                RequestState::Ended
-            }
-            Arrival::Partial => RequestState::Streaming(sender),
-        };
-        let cost = cost.saturating_add(self.fields.map_cost());
-        if !self.open(stream, input, announced) || !self.charge_stream(stream, cost) {
-            self.slots.free(slot);
-            self.refuse(stream, Refusal::BudgetExceeded, arrival, now);
+        let cost = self.fields.map_cost();
+        let call = GeneralCall { request: self.fields.to_request(()), mode };
+        let call = AwaitingCall::General(Box::new(call));
+        if !self.collect(stream, arrival, call, announced, cost, now) {
             return Ok(());
         }
+        match arrival {
+            Arrival::Whole => self.end_input(stream, None, now),
+            Arrival::Partial => {
+                self.begin_if_ready(stream, now);
+                Ok(())
+            }
+        }
+    }
+
+    /// Begins a collected call if what has arrived of its body is enough, and refuses it if that is
+    /// too much.
+    pub(super) fn begin_if_ready(&mut self, id: u32, now: Instant) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let RequestState::Collecting { call, body } = &stream.input else { return };
+        match call.is_ready(body) {
+            Ok(false) => {}
+            Err(refusal) => self.refuse_message(id, refusal, now),
+            Ok(true) => {
+                let input = std::mem::replace(&mut stream.input, RequestState::Discarding);
+                if let RequestState::Collecting { call: AwaitingCall::General(call), body } = input
+                {
+                    self.begin_general(id, *call, &body, None, now);
+                }
+            }
+        }
+    }
+
+    /// Begins a general call with what has arrived of its body; that is all if `end` is set, to the
+    /// trailers.
+    pub(super) fn begin_general(
+        &mut self,
+        id: u32,
+        call: GeneralCall,
+        body: &[u8],
+        end: Option<Option<HeaderMap>>,
+        now: Instant,
+    ) {
+        let GeneralCall { request, mode } = call;
+        self.begun = self.begun.saturating_add(1);
+        if !self.charge_stream(id, mode.cost(body.len())) {
+            let arrival = if end.is_some() { Arrival::Whole } else { Arrival::Partial };
+            return self.refuse(id, Refusal::BudgetExceeded, arrival, now);
+        }
+        let slot = self.slots.take(id);
+        let account = self.account.calls().clone();
+        let (sender, reader) =
+            RequestBody::channel(self.slots.waker(slot), account, mode.max_message());
+        let sent = sender.send(body);
+        let input = match end {
+            Some(trailers) => {
+                sender.finish(trailers);
+                RequestState::Ended
+            }
+            None => RequestState::Streaming(sender),
+        };
         let delivery = Delivery::new();
         if self.timers.is_shutting_down() {
             delivery.shut_down();
         }
-        if let Some(opened) = self.streams.get_mut(&stream) {
-            opened.slot = Some(slot);
-            opened.delivery = Some(delivery.clone());
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.input = input;
+            stream.slot = Some(slot);
+            stream.delivery = Some(delivery.clone());
         }
-        if arrival == Arrival::Partial {
-            self.set_deadline(stream, now);
-        }
-        let mut request = self.fields.to_request(body);
+        self.on_sent(id, sent, now);
+        let mut request = request.map(|()| reader);
         request.extensions_mut().insert(delivery);
-        let response = self.service.stream(request);
+        let response = self.service.general(request);
         if let std::task::Poll::Ready(answer) = self.slots.begin(slot, Either::Right(response)) {
-            self.answer(stream, answer, now);
+            self.answer(id, answer, now);
         }
-        Ok(())
     }
 
     /// Handles trailers, or HEADERS on a closed stream.
@@ -277,6 +331,20 @@ impl<S: Service> Connection<S> {
         }
         let trailers = Some(self.fields.to_map());
         self.end_input(id, trailers, now)
+    }
+
+    /// Refuses the rest of a request: answers a call that is not answered, and ends the body of
+    /// one that is.
+    pub(super) fn refuse_message(&mut self, id: u32, refusal: Refusal, now: Instant) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if matches!(stream.output, Output::Awaited) {
+            return self.refuse(id, refusal, Arrival::Partial, now);
+        }
+        match std::mem::replace(&mut stream.input, RequestState::Discarding) {
+            RequestState::Streaming(sender) => sender.fail(BodyError::Refused(refusal)),
+            RequestState::Collecting { .. } | RequestState::Discarding => {}
+            RequestState::Ended => stream.input = RequestState::Ended,
+        }
     }
 
     /// Answers a call without its service.

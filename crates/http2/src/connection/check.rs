@@ -17,7 +17,7 @@ impl<S: Service> Connection<S> {
         let streams: usize = self.streams.values().map(|stream| stream.charged).sum();
         let block = self.block.as_ref().map_or(0, |block| block.bytes.len());
         assert_eq!(
-            self.account.used(),
+            self.account.charged(),
             streams + block + self.buffered,
             "charges are those of what is held"
         );
@@ -26,7 +26,8 @@ impl<S: Service> Connection<S> {
         assert!(self.blocked.len() <= max_list, "{} streams wait in turn", self.blocked.len());
         assert!(self.timers.deadlines() <= max_list, "{} deadlines", self.timers.deadlines());
         for (id, stream) in &self.streams {
-            let is_scheduled = stream.deadline.is_none_or(|at| self.timers.is_scheduled(at, *id));
+            let mut deadlines = stream.deadlines().into_iter().flatten();
+            let is_scheduled = deadlines.all(|at| self.timers.is_scheduled(at, *id));
             assert!(is_scheduled, "stream {id} is in the queue of deadlines");
         }
         assert!(self.spare.len() <= MAX_SPARE);

@@ -4,9 +4,11 @@ use std::time::Instant;
 
 use super::calls::length;
 use super::{Connection, ConnectionFailure};
+use crate::body::{BodyRead, MessageProgress};
 use crate::frame::{self, FrameHead, Reason, flag};
-use crate::service::{Refusal, Service};
-use crate::stream::{Arrival, Output, RequestState};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::stream::{AwaitingCall, RequestState};
 
 impl<S: Service> Connection<S> {
     pub(super) fn data(
@@ -57,46 +59,49 @@ impl<S: Service> Connection<S> {
 
     /// Passes on bytes of a body. `counted` is the number of bytes that they took from the windows.
     fn take_data(&mut self, id: u32, data: &[u8], counted: usize, now: Instant) {
-        let Some(stream) = self.streams.get(&id) else { return };
-        let is_answered = matches!(stream.output, Output::Sending { .. });
-        let (refusal, is_streaming) = match &stream.input {
-            RequestState::Collecting { body, max, .. }
-                if body.len().saturating_add(data.len()) > *max =>
-            {
-                (Some(Refusal::BodyTooLarge), false)
-            }
-            RequestState::Collecting { .. } => (None, false),
-            RequestState::Streaming(_) => (None, true),
-            RequestState::Discarding | RequestState::Ended => {
-                self.give_back(counted);
-                return self.give_back_of(id, counted);
-            }
-        };
-        let refusal = refusal
-            .or_else(|| (!self.charge_stream(id, data.len())).then_some(Refusal::BudgetExceeded));
-        if let Some(refusal) = refusal {
-            self.give_back(counted);
-            if is_answered {
-                return self.reset(id, Reason::ENHANCE_YOUR_CALM);
-            }
-            return self.refuse(id, refusal, Arrival::Partial, now);
-        }
-        // The stream's window is replenished as its reader reads, the connection's at once: one
-        // slow reader must not hold up other calls.
+        // The connection's window is replenished at once: one slow reader must not hold up other
+        // calls. That of a stream is when no whole message waits for its reader.
         self.give_back(counted);
-        self.give_back_of(
-            id,
-            if is_streaming { counted.saturating_sub(data.len()) } else { counted },
-        );
+        let Some(stream) = self.streams.get(&id) else { return };
+        let is_wanted = !matches!(stream.input, RequestState::Discarding | RequestState::Ended);
+        if is_wanted && !self.charge_arriving(id, data.len()) {
+            return self.refuse_message(id, Refusal::BudgetExceeded, now);
+        }
         let Some(stream) = self.streams.get_mut(&id) else { return };
         match &mut stream.input {
-            RequestState::Collecting { body, .. } => body.extend_from_slice(data),
-            RequestState::Streaming(sender) if !data.is_empty() => {
+            RequestState::Discarding | RequestState::Ended => self.give_back_of(id, counted),
+            RequestState::Collecting { body, .. } => {
+                body.extend_from_slice(data);
+                self.give_back_of(id, counted);
+                self.begin_if_ready(id, now);
+            }
+            RequestState::Streaming(sender) => {
+                let sent = sender.send(data);
+                stream.unread = stream.unread.saturating_add(data.len());
+                self.give_back_of(id, counted.saturating_sub(data.len()));
+                self.on_sent(id, sent, now);
                 // If the reader was dropped, all bytes count as read.
-                sender.send(data);
                 self.give_back_read(id);
             }
-            RequestState::Streaming(_) | RequestState::Discarding | RequestState::Ended => {}
+        }
+    }
+
+    /// Sets the deadline of a message that has begun to arrive, or refuses it.
+    pub(super) fn on_sent(
+        &mut self,
+        id: u32,
+        sent: Result<MessageProgress, Refusal>,
+        now: Instant,
+    ) {
+        match sent {
+            Ok(MessageProgress::Begun) => self.set_message_deadline(id, now),
+            Ok(MessageProgress::Continued) => {}
+            Ok(MessageProgress::Whole) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.message_deadline = None;
+                }
+            }
+            Err(refusal) => self.refuse_message(id, refusal, now),
         }
     }
 
@@ -111,9 +116,12 @@ impl<S: Service> Connection<S> {
         if stream.expected.is_some_and(|left| left != 0) {
             return self.reset_for_error(id, Reason::PROTOCOL_ERROR, now);
         }
-        stream.deadline = None;
+        stream.message_deadline = None;
         match std::mem::replace(&mut stream.input, RequestState::Ended) {
-            RequestState::Collecting { head, body, .. } => {
+            RequestState::Collecting { call: AwaitingCall::General(call), body } => {
+                self.begin_general(id, *call, &body, Some(trailers), now);
+            }
+            RequestState::Collecting { call: AwaitingCall::Unary { head, .. }, body } => {
                 let mut exchange = self.spare.pop().unwrap_or_default();
                 exchange.request = body;
                 exchange.answer.clear();
@@ -125,13 +133,17 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// Releases what a reader took of a body, and returns it to the stream's window.
+    /// Releases what a reader has done with of a body, and returns it to the stream's window once
+    /// no whole message is left: a message that is larger than the window arrives too.
     pub(super) fn give_back_read(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let RequestState::Streaming(sender) = &stream.input else { return };
-        let read = sender.take_read();
-        stream.charged = stream.charged.saturating_sub(read);
-        self.account.release(read);
-        self.give_back_of(id, read);
+        let BodyRead { bytes, is_drained } = sender.take_read();
+        stream.charged = stream.charged.saturating_sub(bytes);
+        self.account.release(bytes);
+        if is_drained {
+            let unread = std::mem::take(&mut stream.unread);
+            self.give_back_of(id, unread);
+        }
     }
 }

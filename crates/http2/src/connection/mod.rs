@@ -24,8 +24,6 @@ mod tests;
 mod timers;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::task::Context;
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -34,7 +32,7 @@ use futures_util::future::Either;
 use self::closed_streams::ClosedStreams;
 pub(super) use self::timers::ConnectionTimers;
 use super::abuse::{Abuse, AbuseCounters};
-use super::budget::{Budget, ConnectionAccount};
+use super::account::ConnectionAccount;
 use super::call_slots::CallSlots;
 use super::fields::HeaderFields;
 use super::frame::{self, Reason, kind};
@@ -54,9 +52,9 @@ const MAX_UNSENT: usize = 256 << 10;
 const MAX_UNCHARGED: usize = 16 << 10;
 /// Maximum number of buffers of finished calls kept for reuse.
 const MAX_SPARE: usize = 64;
-/// Calls of `Route::Stream` begun in one turn: each costs as much as tens of unary calls.
+/// General calls begun in one turn: each costs as much as tens of unary calls.
 const MAX_BEGUN: usize = 8;
-/// Bytes of [work](Service::take_work) before other connections run: four times the largest read.
+/// Bytes of work of calls before other connections run: four times the largest read.
 const MAX_WORK: usize = 64 << 10;
 /// Maximum capacity of a buffer kept for reuse, in bytes.
 const MAX_SPARE_BYTES: usize = 4 << 10;
@@ -103,7 +101,7 @@ pub(super) struct Connection<S: Service> {
     send_window: i64,
     /// Bytes received and not yet returned to the client's window, less than half of it.
     unacknowledged: usize,
-    /// Calls of `Route::Stream` begun by the latest bytes.
+    /// General calls begun by the latest bytes.
     begun: usize,
     /// Bytes of work done by calls since then.
     work: usize,
@@ -127,7 +125,7 @@ type CallFuture<S> = Either<<S as Service>::Unary, ResponseFuture<<S as Service>
 struct KnownBlock<H> {
     block: Vec<u8>,
     head: H,
-    max_body: usize,
+    max_message: usize,
     content_length: Option<u64>,
 }
 
@@ -206,11 +204,16 @@ impl From<Abuse> for ConnectionEnd {
 
 impl<S: Service> Connection<S> {
     /// Creates a connection. Its first output is the server's preface.
-    pub(super) fn new(service: S, limits: Limits, budget: &Arc<Budget>, now: Instant) -> Self {
+    pub(super) fn new(
+        service: S,
+        limits: Limits,
+        account: ConnectionAccount,
+        now: Instant,
+    ) -> Self {
         let mut connection = Self {
             service,
             limits,
-            account: ConnectionAccount::new(Arc::clone(budget)),
+            account,
             decoder: Decoder::new(HEADER_TABLE),
             encoder: Encoder::new(),
             fields: HeaderFields::default(),
@@ -251,20 +254,6 @@ impl<S: Service> Connection<S> {
         frame::write(&mut self.out, kind::SETTINGS, 0, 0, &payload);
         let wider = WINDOW.saturating_sub(DEFAULT_WINDOW);
         frame::write(&mut self.out, kind::WINDOW_UPDATE, 0, 0, &wider.to_be_bytes());
-    }
-
-    /// Polls the calls that were woken, and writes their answers.
-    pub(super) fn poll_calls(&mut self, cx: &mut Context<'_>, now: Instant) {
-        let ready = self.slots.take_ready(cx.waker());
-        for slot in ready.iter().copied() {
-            let Some(stream) = self.slots.stream(slot) else { continue };
-            if let std::task::Poll::Ready(answer) = self.slots.poll(slot) {
-                self.answer(stream, answer, now);
-            }
-            self.give_back_read(stream);
-            self.pump(stream, now);
-        }
-        self.slots.give_back(ready);
     }
 
     /// Returns the bytes to send.
@@ -389,6 +378,6 @@ impl<S: Service> Connection<S> {
 
 impl<H: Clone> KnownBlock<H> {
     fn route(&self) -> Route<H> {
-        Route::Unary { head: self.head.clone(), max_body: self.max_body }
+        Route::Unary { head: self.head.clone(), max_message: self.max_message }
     }
 }

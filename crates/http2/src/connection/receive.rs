@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Connection, ConnectionEnd, ConnectionFailure, DEFAULT_WINDOW, PartialBlock};
+use crate::budget::BudgetExceeded;
 use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, Reason, flag, kind};
 use crate::service::Service;
 
@@ -359,8 +360,22 @@ impl<S: Service> Connection<S> {
 
     /// Charges an open stream. Returns `false` if memory is exhausted.
     pub(super) fn charge_stream(&mut self, id: u32, bytes: usize) -> bool {
-        let Some(stream) = self.streams.get_mut(&id) else { return false };
-        let is_charged = self.account.charge(bytes).is_ok();
+        let charged = self.account.charge(bytes);
+        self.add_charged(id, bytes, charged)
+    }
+
+    /// The same for a part of a message.
+    pub(super) fn charge_arriving(&mut self, id: u32, bytes: usize) -> bool {
+        let charged = self.account.charge_arriving(bytes);
+        self.add_charged(id, bytes, charged)
+    }
+
+    fn add_charged(&mut self, id: u32, bytes: usize, charged: Result<(), BudgetExceeded>) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            charged.into_iter().for_each(|()| self.account.release(bytes));
+            return false;
+        };
+        let is_charged = charged.is_ok();
         if is_charged {
             stream.charged = stream.charged.saturating_add(bytes);
         }

@@ -31,10 +31,9 @@ impl<S: Service> Connection<S> {
         let content_length = self.fields.content_length();
         let route = self.service.route(&self.fields);
         let is_kept = leaves_table && block.len() <= MAX_KNOWN_BLOCK;
-        if is_kept && let Route::Unary { head, max_body } = &route {
-            let block = block.to_vec();
-            let head = head.clone();
-            self.known = Some(KnownBlock { block, head, max_body: *max_body, content_length });
+        if is_kept && let Route::Unary { head, max_message } = &route {
+            let (block, head, max_message) = (block.to_vec(), head.clone(), *max_message);
+            self.known = Some(KnownBlock { block, head, max_message, content_length });
         }
         Ok(Routed::To(route, content_length))
     }

@@ -6,6 +6,7 @@ mod errors;
 mod frames;
 mod life;
 mod memory;
+mod messages;
 mod windows;
 
 use std::cell::Cell;
@@ -19,11 +20,15 @@ use futures_util::future::Either;
 use http::{Request, Response};
 use http_body_util::Full;
 
+use super::super::account::{CallAccount, ConnectionAccount};
 use super::super::budget::Budget;
 use super::super::fields::HeaderFields;
 use super::super::frame::{FrameHead, HEAD, Reason, flag, kind, write, write_block};
 use super::super::hpack::{Decoder, Encoder};
-use super::super::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+use super::super::refusal::Refusal;
+use super::super::service::{
+    Answer, Exchange, MessageCall, ResponseFuture, Route, Service, WholeCall,
+};
 use super::{Connection, ConnectionEnd, Limits, MAX_WORK};
 use crate::body::RequestBody;
 
@@ -35,13 +40,17 @@ const LIMITS: Limits = Limits {
     keepalive_timeout: Duration::from_secs(20),
 };
 
+/// Maximum size of a message to `/messages`, in bytes: more than fits a window.
+const MAX_MESSAGE: usize = 2 << 20;
+
 /// Answers `/echo` with its input, `/wait` and `/unread` never, `/big` with the length that the
-/// body names, `/small` with its input of at most ten bytes, `/stream` with a stream, `/early` with
+/// body names, `/small` with its input of at most ten bytes, `/stream`, `/whole` and
+/// `/messages` with a stream, `/early` with
 /// a stream before its body has arrived, and `/work` with work of half a turn.
 #[derive(Default)]
 pub(super) struct Echo {
-    /// Work of the calls of `/work` that is not taken yet.
-    work: Cell<usize>,
+    /// Account for the work of `/work`.
+    account: Option<CallAccount>,
     /// Body of refusals.
     refusal: Cell<&'static str>,
 }
@@ -53,19 +62,19 @@ impl Service for Echo {
 
     fn route(&self, fields: &HeaderFields) -> Route<Arc<[u8]>> {
         match fields.path() {
-            b"/stream" | b"/unread" | b"/early" => Route::Stream { cost: 1_000 },
-            b"/small" => Route::Unary { head: b"/small"[..].into(), max_body: 10 },
-            path => Route::Unary { head: path.into(), max_body: 100_000 },
+            b"/stream" | b"/unread" | b"/early" => Route::Bytes { cost: 1_000 },
+            b"/whole" => {
+                Route::Whole(WholeCall { cost: 1_000, byte_cost: 10, max_message: 99_995 })
+            }
+            b"/messages" => Route::Messages(MessageCall { cost: 1_000, max_message: MAX_MESSAGE }),
+            b"/small" => Route::Unary { head: b"/small"[..].into(), max_message: 5 },
+            path => Route::Unary { head: path.into(), max_message: 99_995 },
         }
-    }
-
-    fn take_work(&self) -> usize {
-        self.work.take()
     }
 
     fn unary(&self, head: Arc<[u8]>, mut exchange: Exchange) -> Self::Unary {
         if &*head == b"/work" {
-            self.work.set(MAX_WORK / 2);
+            self.account.iter().for_each(|account| account.add_work(MAX_WORK / 2));
         }
         match &*head {
             b"/wait" => Either::Right(pending()),
@@ -82,7 +91,7 @@ impl Service for Echo {
         }
     }
 
-    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Full<Bytes>> {
+    fn general(&self, request: Request<RequestBody>) -> ResponseFuture<Full<Bytes>> {
         Box::pin(async move {
             use http_body_util::BodyExt as _;
             if request.uri().path() == "/unread" {
@@ -103,6 +112,12 @@ impl Service for Echo {
         let body = Full::from(self.refusal.get());
         Response::builder().header("refused", format!("{refusal:?}")).body(body).unwrap()
     }
+}
+
+fn connection(limits: Limits, budget: Arc<Budget>, now: Instant) -> Connection<Echo> {
+    let account = ConnectionAccount::new(budget);
+    let service = Echo { account: Some(account.calls().clone()), ..Echo::default() };
+    Connection::new(service, limits, account, now)
 }
 
 /// The client of one connection, with a clock of its own.
@@ -141,7 +156,7 @@ impl TestPeer {
     /// Creates a client of a server whose budget may be shared with other clients.
     pub(super) fn of(limits: Limits, budget: Arc<Budget>) -> Self {
         let now = Instant::now();
-        let connection = Connection::new(Echo::default(), limits, &budget, now);
+        let connection = connection(limits, budget, now);
         let encoder = Encoder::new();
         let decoder = Decoder::new(4096);
         let mut peer = Self { connection, now, encoder, decoder, unread: Vec::new() };
@@ -274,7 +289,7 @@ impl TestPeer {
 pub(super) fn fresh() -> (Connection<Echo>, Instant) {
     let now = Instant::now();
     let budget = Arc::new(Budget::new(1 << 20));
-    (Connection::new(Echo::default(), LIMITS, &budget, now), now)
+    (connection(LIMITS, budget, now), now)
 }
 
 /// Returns the three frames of an echo.

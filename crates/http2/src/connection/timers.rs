@@ -7,8 +7,9 @@ use super::{Connection, ConnectionEnd, ConnectionFailure, Limits};
 use crate::abuse::Abuse;
 use crate::delivery::{self, Delivery};
 use crate::frame::{self, MAX_STREAM, Reason, kind};
-use crate::service::{Refusal, Service};
-use crate::stream::{Arrival, Output, RequestState};
+use crate::refusal::Refusal;
+use crate::service::Service;
+use crate::stream::Stream;
 
 /// Timeout for the client's preface and SETTINGS.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -326,11 +327,25 @@ impl<S: Service> Connection<S> {
         self.end.get_or_insert(self.abuse_found.map_or(end, ConnectionEnd::from));
     }
 
-    /// Sets a stream's deadline to `--message-timeout` from now.
-    pub(super) fn set_deadline(&mut self, id: u32, now: Instant) {
+    /// Sets a stream's deadline for its message to `--message-timeout` from now.
+    pub(super) fn set_message_deadline(&mut self, id: u32, now: Instant) {
+        self.set_deadline(id, now, |stream| &mut stream.message_deadline);
+    }
+
+    /// Sets a stream's deadline for reading its answer to `--message-timeout` from now.
+    pub(super) fn set_answer_deadline(&mut self, id: u32, now: Instant) {
+        self.set_deadline(id, now, |stream| &mut stream.answer_deadline);
+    }
+
+    fn set_deadline(
+        &mut self,
+        id: u32,
+        now: Instant,
+        deadline: impl FnOnce(&mut Stream<S>) -> &mut Option<Instant>,
+    ) {
         let Some(at) = now.checked_add(self.limits.message_timeout) else { return };
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        stream.deadline = Some(at);
+        *deadline(stream) = Some(at);
         if stream.scheduled.replace(at) == Some(at) {
             return;
         }
@@ -339,7 +354,9 @@ impl<S: Service> Connection<S> {
         if self.timers.deadlines.len() >= self.timers.deadlines_bound {
             let streams = &self.streams;
             self.timers.deadlines.retain(|(at, id)| {
-                streams.get(id).is_some_and(|stream| stream.scheduled == Some(*at))
+                streams.get(id).is_some_and(|stream| {
+                    stream.deadlines().contains(&Some(*at)) || stream.scheduled == Some(*at)
+                })
             });
             self.timers.deadlines_bound =
                 self.timers.deadlines.len().saturating_mul(2).saturating_add(MIN_BOUND);
@@ -353,18 +370,12 @@ impl<S: Service> Connection<S> {
             self.timers.deadlines.front().copied().filter(|(at, _)| *at <= now)
         {
             self.timers.deadlines.pop_front();
-            let Some(stream) =
-                self.streams.get_mut(&id).filter(|stream| stream.deadline == Some(at))
-            else {
-                continue;
-            };
-            stream.deadline = None;
-            match (&stream.output, &stream.input) {
-                (Output::Sending { .. }, _) => self.reset(id, Reason::CANCEL),
-                (Output::Awaited, RequestState::Collecting { .. } | RequestState::Streaming(_)) => {
-                    self.refuse(id, Refusal::BodyTooSlow, Arrival::Partial, now);
-                }
-                (Output::Awaited, RequestState::Discarding | RequestState::Ended) => {}
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.answer_deadline == Some(at) {
+                self.reset(id, Reason::CANCEL);
+            } else if stream.message_deadline == Some(at) {
+                stream.message_deadline = None;
+                self.refuse_message(id, Refusal::BodyTooSlow, now);
             }
         }
     }

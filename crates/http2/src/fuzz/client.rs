@@ -7,6 +7,8 @@ use super::service::{Behaviour, FILL};
 use crate::frame::{self, FrameHead, HEAD, MAX_PAYLOAD, flag, kind};
 use crate::hpack::{Decoder, Encoder};
 
+/// A message with its prefix.
+const MESSAGE: &[u8] = b"\0\0\0\0\x0ba b c d e f";
 /// Initial window of a connection and of each stream.
 const DEFAULT_WINDOW: i64 = 65_535;
 
@@ -136,9 +138,15 @@ impl FuzzClient {
             return Vec::new();
         };
         let room = usize::try_from(self.send_window.min(call.send_window)).unwrap_or_default();
-        let data: Vec<u8> = (0..length.min(room))
-            .map(|at| u8::try_from((at ^ call.body.len()) & 0x7f).unwrap())
-            .collect();
+        let begin = call.body.len();
+        let data: Vec<u8> = match call.behaviour {
+            Behaviour::StreamEcho => {
+                (begin..begin + length.min(room)).map(|at| MESSAGE[at % MESSAGE.len()]).collect()
+            }
+            _ => {
+                (0..length.min(room)).map(|at| u8::try_from((at ^ begin) & 0x7f).unwrap()).collect()
+            }
+        };
         self.send_window -= i64::try_from(data.len()).unwrap();
         call.send_window -= i64::try_from(data.len()).unwrap();
         call.body.extend_from_slice(&data);

@@ -13,10 +13,12 @@ use parking_lot::Mutex;
 
 use crate::body::RequestBody;
 use crate::fields::HeaderFields;
-use crate::service::{Answer, Exchange, Refusal, ResponseFuture, Route, Service};
+use crate::message::PREFIX;
+use crate::refusal::Refusal;
+use crate::service::{Answer, Exchange, MessageCall, ResponseFuture, Route, Service, WholeCall};
 
-/// Maximum size of a unary call's body, in bytes.
-pub(crate) const MAX_BODY: usize = 100_000;
+/// Maximum size of a message, in bytes.
+pub(crate) const MAX_MESSAGE: usize = 100_000;
 /// The byte that fills generated answers.
 pub(crate) const FILL: u8 = b'x';
 
@@ -31,14 +33,14 @@ pub(crate) enum Behaviour {
     Never,
     /// Unary; answered with this many bytes.
     Large(usize),
-    /// Stream; echoes its body as it arrives.
+    /// Messages; echoes each as it arrives.
     StreamEcho,
-    /// Stream; reads its body, then answers without one.
+    /// Whole; reads its body, then answers without one.
     Status,
-    /// Stream; answers with this many bytes in pieces, one each time that the gate opens. Its body
+    /// Bytes; answers with this many bytes in pieces, one each time that the gate opens. Its body
     /// is not read.
     Pieces(usize),
-    /// Stream; fails after some bytes.
+    /// Bytes; fails after some bytes.
     Fail,
 }
 
@@ -119,15 +121,19 @@ impl Service for Scripted {
 
     fn route(&self, fields: &HeaderFields) -> Route<Behaviour> {
         match Behaviour::of(fields.path()) {
-            Behaviour::StreamEcho | Behaviour::Status | Behaviour::Pieces(_) | Behaviour::Fail => {
-                Route::Stream { cost: 1_000 }
+            Behaviour::StreamEcho => {
+                Route::Messages(MessageCall { cost: 1_000, max_message: MAX_MESSAGE })
             }
-            head => Route::Unary { head, max_body: MAX_BODY },
+            Behaviour::Status => {
+                Route::Whole(WholeCall { cost: 1_000, byte_cost: 2, max_message: MAX_MESSAGE })
+            }
+            Behaviour::Pieces(_) | Behaviour::Fail => Route::Bytes { cost: 1_000 },
+            head => Route::Unary { head, max_message: MAX_MESSAGE },
         }
     }
 
     fn unary(&self, head: Behaviour, mut exchange: Exchange) -> Self::Unary {
-        assert!(exchange.answer.is_empty() && exchange.request.len() <= MAX_BODY);
+        assert!(exchange.answer.is_empty() && exchange.request.len() <= MAX_MESSAGE + PREFIX);
         let gate = self.0.clone();
         let seen = self.0.opened();
         Box::pin(async move {
@@ -144,7 +150,7 @@ impl Service for Scripted {
         })
     }
 
-    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<ServiceScript> {
+    fn general(&self, request: Request<RequestBody>) -> ResponseFuture<ServiceScript> {
         let behaviour = Behaviour::of(request.uri().path().as_bytes());
         let gate = self.0.clone();
         let (head, mut body) = request.into_parts();

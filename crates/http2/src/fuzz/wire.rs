@@ -2,10 +2,12 @@
 //! [`super::super::io::Driver`] drives it.
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::service::{Gate, Scripted};
+use crate::account::ConnectionAccount;
 use crate::budget::Budget;
 use crate::connection::{Connection, ConnectionEnd, Limits};
 
@@ -23,6 +25,16 @@ pub(super) const LIMITS: Limits = Limits {
     keepalive_interval: Duration::from_secs(60),
     keepalive_timeout: Duration::from_secs(20),
 };
+
+/// Set when the connection is to be polled.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 pub(super) struct FuzzWire {
     connection: Connection<Scripted>,
@@ -42,7 +54,8 @@ impl FuzzWire {
         let gate = Gate::default();
         let now = Instant::now();
         let budget = Arc::new(Budget::new(BUDGET));
-        let connection = Connection::new(Scripted(gate.clone()), LIMITS, &budget, now);
+        let account = ConnectionAccount::new(Arc::clone(&budget));
+        let connection = Connection::new(Scripted(gate.clone()), LIMITS, account, now);
         Self { connection, gate, now, budget, inbox: Vec::new(), partial: Vec::new(), seen: 0 }
     }
 
@@ -55,9 +68,12 @@ impl FuzzWire {
     /// the output since the last turn, whether or not the socket accepted it.
     pub(super) fn turn(&mut self, mut room: usize) -> Vec<u8> {
         let mut written = Vec::new();
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
         loop {
             let is_read = self.read();
-            self.connection.poll_calls(&mut Context::from_waker(Waker::noop()), self.now);
+            woken.0.store(false, Ordering::Relaxed);
+            self.connection.poll_calls(&mut Context::from_waker(&waker), self.now);
             if self.connection.next_time().is_some_and(|at| at <= self.now) {
                 self.connection.on_time(self.now);
             }
@@ -76,7 +92,8 @@ impl FuzzWire {
             }
             self.connection.end_if_finished();
             self.connection.check();
-            if !is_read && (taken == 0 || self.connection.out().is_empty()) {
+            let is_idle = !is_read && !woken.0.load(Ordering::Relaxed);
+            if is_idle && (taken == 0 || self.connection.out().is_empty()) {
                 return written;
             }
         }

@@ -22,6 +22,7 @@ use tokio::io::{
 use super::{
     ConnectionEnd, Driver, DriverResult, LINGER, LINGER_BYTES, READ_BYTES, READS_AT_ONCE, Usage,
 };
+use crate::account::ConnectionAccount;
 use crate::budget::Budget;
 use crate::connection::{Connection, Limits};
 use crate::frame;
@@ -162,17 +163,13 @@ impl AsyncWrite for Arrived {
 /// Creates a connection whose client has sent 5,000 pings. Returns it with the number of bytes
 /// sent, and of those read.
 fn busy() -> (Driver<Scripted, Arrived>, usize, Arc<AtomicUsize>) {
-    const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    frame::write(&mut bytes, SETTINGS, 0, 0, &[]);
-    (0..5_000).for_each(|_| frame::write(&mut bytes, PING, 0, 0, b"whatever"));
+    frame::write(&mut bytes, 4, 0, 0, &[]);
+    (0..5_000).for_each(|_| frame::write(&mut bytes, 6, 0, 0, b"whatever"));
     let sent = bytes.len();
     let taken = Arc::<AtomicUsize>::default();
     let socket = Arrived { bytes, taken: Arc::clone(&taken) };
-    let budget = Arc::new(Budget::new(64 << 20));
-    let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());
-    (Driver::new(connection, Usage::unregistered(), socket), sent, taken)
+    (Driver::new(idle(LIMITS), Usage::unregistered(), socket), sent, taken)
 }
 
 #[tokio::test]
@@ -200,9 +197,7 @@ async fn other_sockets_are_polled_between_the_turns_of_a_busy_connection() {
 /// Opens a connection to a client that has sent nothing.
 fn opened(limits: Limits) -> (DuplexStream, Driver<Scripted, DuplexStream>) {
     let (client, socket) = duplex(1 << 10);
-    let budget = Arc::new(Budget::new(64 << 20));
-    let connection = Connection::new(Scripted(Gate::default()), limits, &budget, now());
-    (client, Driver::new(connection, Usage::unregistered(), socket))
+    (client, Driver::new(idle(limits), Usage::unregistered(), socket))
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,9 +222,7 @@ async fn a_handshake_is_over_after_the_settings_or_when_it_is_interrupted() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_socket_takes_nothing_waits() {
     let (_client, socket) = duplex(16);
-    let budget = Arc::new(Budget::new(64 << 20));
-    let connection = Connection::new(Scripted(Gate::default()), LIMITS, &budget, now());
-    let mut driver = Driver::new(connection, Usage::unregistered(), socket);
+    let mut driver = Driver::new(idle(LIMITS), Usage::unregistered(), socket);
     let never = pin!(std::future::pending::<()>());
     let mut run = pin!(driver.run(never));
     let mut polls = 0;
@@ -283,14 +276,17 @@ async fn a_timer_that_is_set_moves_to_an_earlier_deadline() {
     assert_eq!(begun.elapsed(), limits.message_timeout);
 }
 
+fn idle(limits: Limits) -> Connection<Scripted> {
+    let account = ConnectionAccount::new(Arc::new(Budget::new(64 << 20)));
+    Connection::new(Scripted(Gate::default()), limits, account, now())
+}
+
 async fn run(schedule: Schedule, budget: Arc<Budget>) {
     let (here, there) = duplex(schedule.socket);
     let gate = Gate::default();
-    let mut driver = Driver::new(
-        Connection::new(Scripted(gate.clone()), LIMITS, &budget, now()),
-        Usage::unregistered(),
-        there,
-    );
+    let account = ConnectionAccount::new(budget);
+    let connection = Connection::new(Scripted(gate.clone()), LIMITS, account, now());
+    let mut driver = Driver::new(connection, Usage::unregistered(), there);
     tokio::spawn(async move { driver.run(pin!(std::future::pending::<()>())).await.map(drop) });
     tokio::spawn(async move {
         loop {
@@ -332,7 +328,11 @@ async fn call(requests: SendRequest<Bytes>, plan: Plan) {
     drop(requests);
     let mut sent = Vec::new();
     for (number, length) in plan.pieces.iter().enumerate() {
-        let piece = vec![u8::try_from(number).unwrap(); *length];
+        let mut piece = vec![u8::try_from(number).unwrap(); *length];
+        if plan.behaviour == Behaviour::StreamEcho {
+            let prefix = u32::try_from(*length).unwrap().to_be_bytes();
+            piece.splice(..0, [&[0][..], &prefix].concat());
+        }
         // A call whose answer does not depend on its whole body may be over already.
         if sender.send_data(piece.clone().into(), false).is_err() {
             break;

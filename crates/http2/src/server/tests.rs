@@ -54,7 +54,7 @@ async fn ended_by(cause: ServedEnd) -> (Option<u32>, Vec<CloseReason>) {
         drain: drain.clone(),
     };
     let (accepted, incoming) = mpsc::channel(1);
-    let served = tokio::spawn(server.serve(incoming, |_| Scripted(Gate::default())));
+    let served = tokio::spawn(server.serve(incoming, |_, _| Scripted(Gate::default())));
     let (mut client, socket) = UnixStream::pair().unwrap();
     let carrier = Carrier::Unix(socket.into_std().unwrap());
     let registration = registry.register(None).unwrap();

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::QuotaSession;
 use crate::algorithm::store_error::StoreError;
 use crate::grpc::service::Rls;
-use crate::http2::BudgetHold;
+use crate::http2::CallHold;
 use crate::limiter::LoanTarget;
 use crate::store::backend::Backend;
 use crate::store::clock::instant;
@@ -30,12 +30,12 @@ const CHARGE_COST: usize = 1 << 10;
 #[derive(Debug)]
 pub(super) struct PendingCharge {
     admitted: UnlentHits,
-    _hold: BudgetHold,
+    _hold: CallHold,
 }
 
 impl<B: Backend> QuotaSession<B> {
     /// Returns the charge of hits that a proxy has admitted without a loan; `None` for none, or if
-    /// the budget has no room for it.
+    /// the account has no room for it.
     pub(super) fn pending_charge(
         &self,
         id: &[u8],
@@ -45,7 +45,7 @@ impl<B: Backend> QuotaSession<B> {
         if hits == 0 {
             return None;
         }
-        let hold = self.rls.budget.hold(CHARGE_COST + id.len());
+        let hold = self.account.keep(CHARGE_COST + id.len());
         if hold.is_err() {
             self.rls.metrics.loans.quotas.refused.inc();
         }
@@ -53,12 +53,10 @@ impl<B: Backend> QuotaSession<B> {
         Some(PendingCharge { admitted, _hold: hold.ok()? })
     }
 
-    /// Charges admitted hits in a task that outlives the stream. The result completes once they are
-    /// charged, or [`CHARGE_TIMEOUT`] has passed.
-    pub(super) fn charge(
-        &self,
-        admitted: Vec<PendingCharge>,
-    ) -> impl Future<Output = ()> + Send + use<B> {
+    /// Charges the admitted hits in a task that outlives the stream. The result completes once they
+    /// are charged, or [`CHARGE_TIMEOUT`] has passed.
+    pub(super) fn charge_admitted(&mut self) -> impl Future<Output = ()> + Send + use<B> {
+        let admitted = std::mem::take(&mut self.admitted);
         let (done, charged) = oneshot::channel::<()>();
         let count = admitted.len();
         if count > 0 {

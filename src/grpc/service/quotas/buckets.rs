@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::lending::{BucketWork, TargetTerms as _, counter};
+use super::lending::{TargetTerms as _, counter};
+use super::messages::OF_BUCKET;
 use super::{BucketMemory, QuotaSession, report, response};
 use crate::limiter::{BucketTarget, Live};
 use crate::policy::UnsupportedQuota;
@@ -36,7 +37,7 @@ impl<B: Backend> QuotaSession<B> {
         }
         let metrics = &self.rls.metrics.loans.quotas;
         let cost = BUCKET_COST + 2 * id.len();
-        let hold = self.rls.budget.hold(cost).ok();
+        let hold = self.account.keep(cost).ok();
         let is_bounded = !id.is_empty() && self.stream.len() < MAX_BUCKETS;
         let Some(hold) = hold.filter(|_| is_bounded) else {
             metrics.refused.inc();
@@ -88,27 +89,15 @@ impl<B: Backend> QuotaSession<B> {
 
     /// Answers a bucket that was refused by its report alone. Once it is idle, the proxy forgets
     /// it: with requests, it would open the bucket again at once, and report each of them.
-    pub(super) fn refuse(
-        &mut self,
-        live: &Live,
-        id: &[u8],
-        report: RefusedReport<'_>,
-        work: &mut BucketWork,
-    ) {
+    pub(super) fn refuse(&mut self, live: &Live, id: &[u8], report: RefusedReport<'_>) {
         let RefusedReport { bucket, usage } = report;
         let is_idle = usage == BucketUsage::default();
-        let blanket = (!is_idle).then(|| self.on_refused_usage(live, id, usage, work));
-        self.refused.add(response::refused(bucket, blanket), &self.rls.budget);
+        let blanket = (!is_idle).then(|| self.on_refused_usage(live, id, usage));
+        self.refused.add(response::refused(bucket, blanket), &self.account);
     }
 
     /// Charges what was allowed, and returns the answer to a bucket that cannot be lent any hits.
-    fn on_refused_usage(
-        &self,
-        live: &Live,
-        id: &[u8],
-        usage: BucketUsage,
-        work: &mut BucketWork,
-    ) -> (Blanket, u64) {
+    fn on_refused_usage(&mut self, live: &Live, id: &[u8], usage: BucketUsage) -> (Blanket, u64) {
         let domain = self.domain.as_deref().unwrap_or_default();
         let without_hits = match self.rls.limiter.unsupported_quota(live, domain) {
             UnsupportedQuota::Allow => Blanket::Allow,
@@ -123,20 +112,22 @@ impl<B: Backend> QuotaSession<B> {
             target.count_decided(usage.allowed, usage.denied);
             if terms.are_charged() {
                 self.rls.metrics.loans.quotas.overrun.inc_by(usage.allowed);
-                work.admitted.extend(self.pending_charge(id, &target, usage.allowed));
+                let charge = self.pending_charge(id, &target, usage.allowed);
+                self.admitted.extend(charge);
             }
         }
         BucketTerms::answer_beyond_bounds(Some(&terms), without_hits)
     }
 
     /// Applies policies that have changed. Returns the buckets whose terms have.
-    pub(super) fn apply_policies(&mut self, live: &Live, now: Instant) -> Vec<usize> {
+    pub(super) async fn apply_policies(&mut self, live: &Live, now: Instant) -> Vec<usize> {
         self.policies_at = now;
         if self.policies.replace(live.generation()) == Some(live.generation()) {
             return Vec::new();
         }
         let mut changed = Vec::new();
         for place in self.stream.places() {
+            self.turn.spend(OF_BUCKET).await;
             let Some(entry) = self.stream.get(place) else { continue };
             let target = self.target(live, &entry.id);
             let terms = target.terms();

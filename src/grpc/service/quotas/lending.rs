@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::admitted::{CONCURRENT_CALLS, PendingCharge};
+use super::admitted::CONCURRENT_CALLS;
 use super::{PendingAction, QuotaSession};
 use crate::algorithm::{OnStoreError, Receipt};
 use crate::grpc::service::Rls;
@@ -23,14 +23,8 @@ use crate::store::layer::Layered;
 use crate::store::layer::loans::quota::QuotaLending;
 use crate::telemetry::metrics::Metrics;
 
-/// The work that reports and times bring, by the places of buckets.
-#[derive(Debug, Default)]
-pub(super) struct BucketWork {
-    /// Hits to charge and lend.
-    pub(super) wants: Vec<(usize, u32)>,
-    /// Hits that proxies have admitted, to be charged.
-    pub(super) admitted: Vec<PendingCharge>,
-}
+/// Hits to charge and lend that reports and times bring, with the places of their buckets.
+pub(super) type Wants = Vec<(usize, u32)>;
 
 /// The terms of a target.
 pub(super) trait TargetTerms {
@@ -86,7 +80,7 @@ impl<B: Backend> QuotaSession<B> {
         place: usize,
         usage: BucketUsage,
         now: Instant,
-        work: &mut BucketWork,
+        wants: &mut Wants,
     ) {
         let covered = self.stream.covered();
         let options = self.stream.options();
@@ -106,7 +100,8 @@ impl<B: Backend> QuotaSession<B> {
             && let Some(target) = counter(self.target(live, &entry.id))
         {
             target.count_decided(usage.allowed, usage.denied);
-            work.admitted.extend(self.pending_charge(&entry.id, &target, afterwards));
+            let charge = self.pending_charge(&entry.id, &target, afterwards);
+            self.admitted.extend(charge);
         }
         for receipt in returns {
             if self.give_back(place, receipt) {
@@ -118,7 +113,7 @@ impl<B: Backend> QuotaSession<B> {
         }
         self.count_held(place);
         self.announce_want(place);
-        self.advance(place, now, work);
+        self.advance(place, now, wants);
     }
 
     /// Takes hits back in the background. Returns `false` if they stay charged: by the policies in
@@ -143,12 +138,11 @@ impl<B: Backend> QuotaSession<B> {
         Some(())
     }
 
-    /// Makes the store calls of some work, and takes the steps that follow.
-    pub(super) async fn run(&mut self, live: &Live, work: BucketWork) {
-        let BucketWork { wants, admitted } = work;
+    /// Charges what proxies have admitted and what they want, and takes the steps that follow.
+    pub(super) async fn run(&mut self, live: &Live, wants: Wants) {
         let rls = Arc::clone(&self.rls);
         // Awaited, so that what was admitted is not lent again.
-        self.charge(admitted).await;
+        self.charge_admitted().await;
         let mut calls = Vec::new();
         for (place, hits) in wants {
             match self.want(live, place, hits) {

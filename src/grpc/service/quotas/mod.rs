@@ -6,7 +6,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `message`, `report` | messages in the body of the call, and the reports in them |
+//! | `messages`, `report` | messages of the call, in turns, and the reports in them |
 //! | `buckets` | buckets within and beyond the bounds, and by changed policies |
 //! | `refused` | answers to buckets beyond the bounds |
 //! | `lending` | calls of the store: hits that are lent, given back |
@@ -19,7 +19,7 @@ mod admitted;
 mod body;
 mod buckets;
 mod lending;
-mod message;
+mod messages;
 mod refused;
 mod report;
 mod response;
@@ -31,19 +31,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::{Either, select};
 use tonic::Status;
 use tonic::body::Body;
 
+use self::admitted::PendingCharge;
 use self::body::QuotaBody;
 use self::buckets::RefusedReport;
-use self::lending::BucketWork;
-use self::message::ReportReader;
+use self::lending::Wants;
+use self::messages::{OF_BUCKET, OF_FIELD, OF_REPORT, ReportMessages, SessionTurn};
 use self::refused::RefusedAnswers;
+use self::report::MessageField;
 use super::Rls;
+use crate::grpc::refusal::Refusals;
 use crate::grpc::request::RequestError;
 use crate::grpc::rights::DomainRights;
-use crate::http2::{BudgetHold, Delivery};
+use crate::http2::{CallAccount, CallHold, Delivery, RequestBody};
 use crate::limiter::Undecided;
 use crate::rlqs::QuotaOptions;
 use crate::rlqs::bucket::BucketStep;
@@ -55,6 +59,10 @@ use crate::store::clock::instant;
 use crate::store::layer::Layered;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::ProxyHits;
+
+/// Path of the only method.
+pub const PATH: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
 /// Interval at which a stream with buckets looks for other policies.
 const POLICY_INTERVAL: Duration = Duration::from_secs(1);
@@ -79,12 +87,27 @@ impl QuotaShared {
 /// Names of the ends of streams in metrics.
 pub(super) const ENDS: [&str; 2] = ["silent", "unacknowledged"];
 
+/// The proxy that opens a stream, and what its connection grants it.
+#[derive(Debug)]
+pub struct QuotaCaller {
+    /// Domains that it may use.
+    pub rights: DomainRights,
+    /// Delivery of the answer.
+    pub delivery: Delivery,
+    /// Account of the connection, to which the buckets are charged.
+    pub account: CallAccount,
+    /// Timeout for the rest of a message that has begun.
+    pub message_timeout: Duration,
+}
+
 /// A stream of a proxy.
 struct QuotaSession<B: Backend> {
     rls: Arc<Rls<Layered<B>>>,
     rights: DomainRights,
     delivery: Delivery,
-    reader: ReportReader,
+    account: CallAccount,
+    turn: SessionTurn,
+    messages: ReportMessages,
     stream: QuotaStream<BucketMemory>,
     /// Number of the stream in the process.
     number: u64,
@@ -94,6 +117,8 @@ struct QuotaSession<B: Backend> {
     policies_at: Instant,
     acknowledged: u32,
     version: u32,
+    /// Hits that the proxy has admitted without a loan, to be charged.
+    admitted: Vec<PendingCharge>,
     /// Actions for the next responses.
     pending: Vec<(usize, PendingAction)>,
     /// Bytes of the next response for steps that are under way.
@@ -111,7 +136,7 @@ enum PendingAction {
 /// State kept with a bucket.
 #[derive(Debug)]
 struct BucketMemory {
-    _hold: BudgetHold,
+    _hold: CallHold,
     /// The hits that other streams know to be wanted.
     want: ProxyWant,
     /// The hits that the proxy holds of a rule; `None` if it is lent none.
@@ -119,22 +144,15 @@ struct BucketMemory {
 }
 
 impl<B: Backend> Rls<Layered<B>> {
-    /// Opens a stream of RLQS: returns the body of the answer to a call with this body, whose
-    /// messages have at most `max_message` bytes. `delivery` is that of the answer.
-    pub fn open_quotas(
-        self: Arc<Self>,
-        rights: DomainRights,
-        delivery: Delivery,
-        body: Body,
-        max_message: usize,
-    ) -> Body {
-        Body::new(QuotaBody::new(QuotaSession::new(self, rights, delivery, body, max_message)))
+    /// Opens a stream of RLQS: returns the body of the answer to a call with these messages.
+    pub fn open_quotas(self: Arc<Self>, caller: QuotaCaller, messages: RequestBody) -> Body {
+        Body::new(QuotaBody::new(QuotaSession::new(self, caller, messages)))
     }
 }
 
 /// An event of a stream.
 enum StreamEvent {
-    Message(Vec<u8>),
+    Message(Bytes),
     Ended,
     /// An acknowledgement, or the shutdown of the connection.
     Delivered,
@@ -142,15 +160,10 @@ enum StreamEvent {
 }
 
 impl<B: Backend> QuotaSession<B> {
-    fn new(
-        rls: Arc<Rls<Layered<B>>>,
-        rights: DomainRights,
-        delivery: Delivery,
-        body: Body,
-        max_message: usize,
-    ) -> Self {
+    fn new(rls: Arc<Rls<Layered<B>>>, caller: QuotaCaller, body: RequestBody) -> Self {
+        let QuotaCaller { rights, delivery, account, message_timeout } = caller;
+        let refusals = Refusals::new(Arc::clone(&rls.metrics), message_timeout);
         let now = instant();
-        let reader = ReportReader::new(body, max_message, Arc::clone(&rls.budget));
         let number = rls.quotas.streams.fetch_add(1, Ordering::Relaxed);
         rls.metrics.loans.quotas.streams.inc();
         Self {
@@ -158,13 +171,16 @@ impl<B: Backend> QuotaSession<B> {
             rls,
             rights,
             delivery,
-            reader,
+            turn: SessionTurn::new(account.clone()),
+            account,
+            messages: ReportMessages { body, refusals },
             number,
             domain: None,
             policies: None,
             policies_at: now,
             acknowledged: 0,
             version: 0,
+            admitted: Vec::new(),
             pending: Vec::new(),
             reserved: 0,
             refused: RefusedAnswers::default(),
@@ -186,7 +202,7 @@ impl<B: Backend> QuotaSession<B> {
                 StreamEvent::Ended => return Ok(None),
                 StreamEvent::Delivered => {
                     self.acknowledged = self.delivery.acknowledged();
-                    let is_arriving = self.reader.is_arriving();
+                    let is_arriving = self.messages.is_arriving();
                     self.stream.on_acknowledged(self.acknowledged, is_arriving);
                 }
                 StreamEvent::Time => self.on_time().await?,
@@ -231,7 +247,7 @@ impl<B: Backend> QuotaSession<B> {
             }
         };
         let delivered = self.delivery.changed(self.acknowledged);
-        let message = std::pin::pin!(self.reader.next());
+        let message = std::pin::pin!(self.messages.next());
         let delivered = std::pin::pin!(delivered);
         let time = std::pin::pin!(time);
         Ok(match select(message, select(delivered, time)).await {
@@ -246,9 +262,10 @@ impl<B: Backend> QuotaSession<B> {
         [self.stream.next_time(), policies].into_iter().flatten().min()
     }
 
-    async fn on_message(&mut self, message: Vec<u8>) -> Result<(), Status> {
+    async fn on_message(&mut self, message: Bytes) -> Result<(), Status> {
+        let domain = self.domain_of(&message).await.map_err(malformed)?;
+        self.accept_domain(domain)?;
         let now = instant();
-        self.accept_domain(report::domain(&message).map_err(malformed)?)?;
         self.stream.on_report(now);
         let rls = Arc::clone(&self.rls);
         let snapshot = rls.limiter.snapshot();
@@ -256,29 +273,50 @@ impl<B: Backend> QuotaSession<B> {
             return Err(Status::unavailable(Undecided::NoPolicy.to_string()));
         };
         // Loans and returns are those of one generation of the policies.
-        for place in self.apply_policies(live, now) {
+        for place in self.apply_policies(live, now).await {
             self.stream.schedule(place);
         }
-        let mut work = BucketWork::default();
+        let mut wants = Wants::new();
         self.refused.begin();
         let mut id = Vec::new();
-        let read = report::each(&message, |report| {
-            let (usage, bucket) = report::read_usage(report, &mut id)?;
-            match self.place_of(live, &id) {
-                Some(place) => self.on_usage(live, place, usage, now, &mut work),
-                None => self.refuse(live, &id, RefusedReport { bucket, usage }, &mut work),
+        let mut rest = &*message;
+        while let Some(field) = report::next_field(&mut rest).transpose() {
+            let read = field.and_then(|field| match field {
+                MessageField::Report(report) => {
+                    Ok(Some((report.len(), report::read_usage(report, &mut id)?)))
+                }
+                MessageField::Domain(_) | MessageField::Other => Ok(None),
+            });
+            match read {
+                Ok(None) => self.turn.spend(OF_FIELD).await,
+                Ok(Some((length, (usage, bucket)))) => {
+                    match self.place_of(live, &id) {
+                        Some(place) => self.on_usage(live, place, usage, now, &mut wants),
+                        None => self.refuse(live, &id, RefusedReport { bucket, usage }),
+                    }
+                    self.turn.spend(OF_REPORT.saturating_add(length)).await;
+                }
+                Err(error) => return Err(malformed(error)),
             }
-            Ok(())
-        });
-        if let Err(error) = read {
-            drop(self.charge(work.admitted));
-            return Err(malformed(error));
         }
         // The store may take a while.
         drop(message);
-        self.stream.on_reported(self.reader.is_arriving());
-        self.run(live, work).await;
+        self.stream.on_reported(self.messages.is_arriving());
+        self.run(live, wants).await;
         Ok(())
+    }
+
+    /// Returns the domain of a message; empty if it has none.
+    async fn domain_of<'a>(&mut self, message: &'a [u8]) -> Result<&'a str, RequestError> {
+        let mut rest = message;
+        let mut domain = "";
+        while let Some(field) = report::next_field(&mut rest)? {
+            if let MessageField::Domain(found) = field {
+                domain = found;
+            }
+            self.turn.spend(OF_FIELD).await;
+        }
+        Ok(domain)
     }
 
     /// Accepts the domain of a message; after the first one, it may be empty.
@@ -306,18 +344,19 @@ impl<B: Backend> QuotaSession<B> {
         let rls = Arc::clone(&self.rls);
         let snapshot = rls.limiter.snapshot();
         let Some(live) = snapshot.as_deref() else { return Ok(()) };
-        let mut places = self.apply_policies(live, now);
+        let mut places = self.apply_policies(live, now).await;
         places.extend(self.stream.take_due(now));
-        let mut work = BucketWork::default();
+        let mut wants = Wants::new();
         for place in places {
-            self.advance(place, now, &mut work);
+            self.advance(place, now, &mut wants);
+            self.turn.spend(OF_BUCKET).await;
         }
-        self.run(live, work).await;
+        self.run(live, wants).await;
         Ok(())
     }
 
-    /// Adds the next step of a bucket to the work.
-    fn advance(&mut self, place: usize, now: Instant, work: &mut BucketWork) {
+    /// Takes the next step of a bucket, or adds it to what is wanted.
+    fn advance(&mut self, place: usize, now: Instant, wants: &mut Wants) {
         let options = self.stream.options();
         let Some(entry) = self.stream.get_mut(place) else { return };
         let reserved = self.reserved + response::max_length(&entry.id);
@@ -334,7 +373,7 @@ impl<B: Backend> QuotaSession<B> {
             BucketStep::Assign(assignment) => {
                 self.pending.push((place, PendingAction::Assign(assignment)));
             }
-            BucketStep::Want(hits) => work.wants.push((place, hits)),
+            BucketStep::Want(hits) => wants.push((place, hits)),
             BucketStep::Abandon => self.pending.push((place, PendingAction::Abandon)),
         }
     }
@@ -347,6 +386,7 @@ fn malformed(error: RequestError) -> Status {
 
 impl<B: Backend> Drop for QuotaSession<B> {
     fn drop(&mut self) {
+        drop(self.charge_admitted());
         for (place, action) in std::mem::take(&mut self.pending) {
             self.unsent(place, action);
         }

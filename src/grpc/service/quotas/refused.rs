@@ -5,11 +5,10 @@
 //! assignments outlast a number of reports, so many buckets have one although few get it at once.
 
 use std::mem;
-use std::sync::Arc;
 
-use crate::http2::{Budget, BudgetHold};
+use crate::http2::{CallAccount, CallHold};
 
-/// Maximum bytes of the answers to a message, and of those for which the budget need not have room.
+/// Maximum bytes of the answers to a message, and of those that need no room in the account.
 const MAX_BYTES: usize = 64 << 10;
 const MIN_BYTES: usize = 2 << 10;
 /// Memory of an answer in bytes, besides its encoding.
@@ -26,7 +25,7 @@ pub(super) struct RefusedAnswers {
     /// The bucket that is answered first.
     first: usize,
     max: usize,
-    _hold: Option<BudgetHold>,
+    _hold: Option<CallHold>,
 }
 
 /// Answers with the numbers of their buckets.
@@ -56,9 +55,9 @@ impl RefusedAnswers {
     }
 
     /// Adds the answer to the next refused bucket; `None` if it cannot be answered.
-    pub(super) fn add(&mut self, answer: Option<Vec<u8>>, budget: &Arc<Budget>) {
+    pub(super) fn add(&mut self, answer: Option<Vec<u8>>, account: &CallAccount) {
         if self.max == 0 {
-            self._hold = budget.hold(MAX_BYTES).ok();
+            self._hold = account.keep(MAX_BYTES).ok();
             self.max = if self._hold.is_some() { MAX_BYTES } else { MIN_BYTES };
         }
         let number = self.seen;
@@ -99,13 +98,17 @@ impl RefusedAnswers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::http2::Budget;
 
     /// Returns the numbers of the buckets that are answered, of so many.
     fn answered(answers: &mut RefusedAnswers, count: u8, room: usize) -> Vec<u8> {
         let budget = Arc::new(Budget::new(1 << 20));
+        let account = CallAccount::new(Arc::clone(&budget));
         answers.begin();
-        (0..count).for_each(|number| answers.add(Some(vec![number; 10]), &budget));
+        (0..count).for_each(|number| answers.add(Some(vec![number; 10]), &account));
         let taken = answers.take(room);
         assert_eq!(budget.used(), 0);
         taken.chunks(10).map(|answer| answer[0]).collect()
@@ -128,12 +131,13 @@ mod tests {
     fn the_bytes_of_a_message_are_bounded_and_fewer_without_a_budget() {
         for (size, at_once, times) in [(1 << 20, 90, 6), (1 << 10, 2, 0)] {
             let budget = Arc::new(Budget::new(size));
+            let account = CallAccount::new(Arc::clone(&budget));
             let mut answers = RefusedAnswers::default();
             let mut seen = [0; 250];
             for _ in 0..20 {
                 answers.begin();
-                answers.add(Some(vec![0; MAX_BYTES]), &budget);
-                (0..250).for_each(|number| answers.add(Some(vec![number; 300]), &budget));
+                answers.add(Some(vec![0; MAX_BYTES]), &account);
+                (0..250).for_each(|number| answers.add(Some(vec![number; 300]), &account));
                 assert_eq!(budget.used(), if size > MAX_BYTES { MAX_BYTES } else { 0 });
                 let taken = answers.take(1 << 20);
                 assert!(taken.len() <= 2 * at_once * 300, "{}", taken.len());

@@ -14,37 +14,41 @@ use crate::rlqs::terms::BucketUsage;
 const MAX_ID: usize = 4 << 10;
 const MAX_PAIRS: usize = 16;
 
-/// Returns the domain of a message; empty if it has none.
+/// Maximum number of requests in a report. A stream reports every few seconds; more is forged, and
+/// would turn back counts of 64 bits.
+const MAX_REQUESTS: u64 = u32::MAX as u64;
+
+/// A field of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MessageField<'a> {
+    Domain(&'a str),
+    /// The report of a bucket.
+    Report(&'a [u8]),
+    Other,
+}
+
+/// Takes the next field of a message; `None` at its end.
 ///
 /// # Errors
 /// The message is malformed.
-pub(super) fn domain(message: &[u8]) -> Result<&str, RequestError> {
-    let mut domain = "";
-    fields(message, |tag, wire_type, rest| {
-        match tag {
-            1 => {
-                domain =
-                    str::from_utf8(bytes_of(wire_type, rest)?).map_err(|_| RequestError::Domain)?;
-            }
-            _ => skip_field(wire_type, tag, rest, DecodeContext::default())?,
+pub(super) fn next_field<'a>(
+    rest: &mut &'a [u8],
+) -> Result<Option<MessageField<'a>>, RequestError> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let (tag, wire_type) = encoding::decode_key(rest)?;
+    Ok(Some(match tag {
+        1 => {
+            let domain = str::from_utf8(bytes_of(wire_type, rest)?);
+            MessageField::Domain(domain.map_err(|_| RequestError::Domain)?)
         }
-        Ok(())
-    })?;
-    Ok(domain)
-}
-
-/// Calls `see` for each report of a bucket in a message.
-///
-/// # Errors
-/// The message is malformed, or `see` returns an error.
-pub(super) fn each<'a>(
-    message: &'a [u8],
-    mut see: impl FnMut(&'a [u8]) -> Result<(), RequestError>,
-) -> Result<(), RequestError> {
-    fields(message, |tag, wire_type, rest| match tag {
-        2 => see(bytes_of(wire_type, rest)?),
-        _ => Ok(skip_field(wire_type, tag, rest, DecodeContext::default())?),
-    })
+        2 => MessageField::Report(bytes_of(wire_type, rest)?),
+        _ => {
+            skip_field(wire_type, tag, rest, DecodeContext::default())?;
+            MessageField::Other
+        }
+    }))
 }
 
 /// Reads the report of a bucket, and writes the canonical form of its ID to `id`: its pairs, sorted
@@ -69,6 +73,8 @@ pub(super) fn read_usage<'a>(
         }
         Ok(())
     })?;
+    usage.allowed = usage.allowed.min(MAX_REQUESTS);
+    usage.denied = usage.denied.min(MAX_REQUESTS);
     let mut pairs = SmallVec::<[Entry<'_>; 4]>::new();
     let mut is_bounded = bucket.len() <= MAX_ID;
     fields(bucket, |tag, wire_type, rest| {
@@ -149,13 +155,19 @@ mod tests {
             bucket_quota_usages: vec![usage(&[("b", "2"), ("a", "")]), usage(&[])],
         };
         let message = message.encode_to_vec();
-        let mut reports = Vec::new();
-        each(&message, |report| {
-            reports.push(report);
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!((domain(&message).unwrap(), reports.len()), ("shop", 2));
+        let mut rest = &*message;
+        let fields: Vec<_> = std::iter::from_fn(|| next_field(&mut rest).transpose())
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let [
+            MessageField::Domain("shop"),
+            MessageField::Report(first),
+            MessageField::Report(second),
+        ] = fields[..]
+        else {
+            panic!("{fields:?}");
+        };
+        let reports = [first, second];
         let mut id = Vec::new();
         let (usage, bucket) = read_usage(reports[0], &mut id).unwrap();
         assert_eq!(BucketId::decode(bucket).unwrap().bucket.len(), 2);
@@ -195,6 +207,6 @@ mod tests {
         read_usage(b"\x0a\x08\x0a\x06\x0a\x01a\x12\x01\xff", &mut id).unwrap();
         assert!(id.is_empty(), "not UTF-8");
         assert!(read_usage(b"\x0a\x05\x0a", &mut Vec::new()).is_err());
-        assert!(domain(b"\x12\x7f\x00").is_err());
+        assert!(next_field(&mut &b"\x12\x7f\x00"[..]).is_err());
     }
 }

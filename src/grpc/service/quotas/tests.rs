@@ -9,12 +9,7 @@ mod returns;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use futures_util::stream::poll_fn;
-use http_body::Frame;
-use http_body_util::StreamBody;
 use prost::Message as _;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::gated::GatedStore;
 use super::*;
@@ -24,7 +19,7 @@ use crate::grpc::proto::quota::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use crate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
-use crate::http2::Budget;
+use crate::http2::{BodySender, Budget};
 use crate::limiter::{BucketTarget, InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, Source};
 use crate::rlqs::terms::BucketUsage;
@@ -44,14 +39,16 @@ descriptors:
 const WIDE: usize = 1 << 18;
 /// Time of the store's clock, in microseconds.
 const BEGIN: u64 = 1_780_000_000_000_000;
-/// Memory for clients. Calls may hold three quarters of it.
+/// Memory for clients. Calls may hold three quarters of it, streams half.
 const BUDGET: usize = 1 << 24;
 const SECOND: Duration = Duration::from_secs(1);
+/// More turns than any message of these tests takes.
+const MAX_TURNS: usize = 1_000;
 
 /// A session with the reports that its proxy sends.
 struct TestSession {
     session: QuotaSession<GatedStore>,
-    sender: UnboundedSender<Vec<u8>>,
+    sender: BodySender,
     delivery: Delivery,
     in_force: Arc<InForce>,
     store: GatedStore,
@@ -78,16 +75,18 @@ impl TestSession {
         let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
         let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND)
             .with_budget(Arc::new(Budget::new(BUDGET)));
-        let (sender, mut messages) = unbounded_channel::<Vec<u8>>();
-        let frames = poll_fn(move |cx| {
-            let frame = |message: Vec<u8>| Ok::<_, Status>(Frame::data(Bytes::from(message)));
-            messages.poll_recv(cx).map(|message| message.map(frame))
-        });
-        let body = tonic::body::Body::new(StreamBody::new(frames));
+        let account = CallAccount::new(Arc::clone(&rls.budget));
+        let (sender, body) =
+            RequestBody::channel(Waker::noop().clone(), account.clone(), Some(1 << 20));
         let delivery = Delivery::new();
         delivery.set_room(room);
-        let rights = DomainRights::of(&[], &[], None);
-        let session = QuotaSession::new(Arc::new(rls), rights, delivery.clone(), body, 1 << 20);
+        let caller = QuotaCaller {
+            rights: DomainRights::of(&[], &[], None),
+            delivery: delivery.clone(),
+            account,
+            message_timeout: SECOND,
+        };
+        let session = QuotaSession::new(Arc::new(rls), caller, body);
         Self { session, sender, delivery, in_force, store: gated, clock }
     }
 
@@ -102,13 +101,15 @@ impl TestSession {
 
     fn send(&self, message: &[u8]) {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        self.sender.send([&[0][..], &length, message].concat()).unwrap();
+        self.sender.send(&[&[0][..], &length, message].concat()).unwrap();
     }
 
-    /// Returns the next response if the session has one now.
+    /// Returns the next response if the session has one now, in however many turns.
     fn next(&mut self) -> Option<Result<RateLimitQuotaResponse, Status>> {
-        let next = pin!(self.session.next());
-        match next.poll(&mut Context::from_waker(Waker::noop())) {
+        let mut next = pin!(self.session.next());
+        let mut poll = || next.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let polled = (0..MAX_TURNS).map(|_| poll()).find(Poll::is_ready);
+        match polled.unwrap_or(Poll::Pending) {
             Poll::Ready(Ok(response)) => {
                 let response = response.unwrap();
                 Some(Ok(RateLimitQuotaResponse::decode(&response[PREFIX..]).unwrap()))
@@ -207,7 +208,7 @@ async fn opened(test: &mut TestSession, count: usize) -> usize {
     let rls = Arc::clone(&test.session.rls);
     let snapshot = rls.limiter.snapshot();
     let live = snapshot.as_deref().unwrap();
-    let mut work = BucketWork::default();
+    let mut wants = Wants::new();
     for tenant in tenants(count) {
         let mut id = Vec::new();
         for text in ["tenant", &tenant] {
@@ -215,9 +216,9 @@ async fn opened(test: &mut TestSession, count: usize) -> usize {
             id.extend_from_slice(text.as_bytes());
         }
         let place = test.session.place_of(live, &id).unwrap();
-        test.session.advance(place, instant(), &mut work);
+        test.session.advance(place, instant(), &mut wants);
     }
-    test.session.run(live, work).await;
+    test.session.run(live, wants).await;
     test.session.pending.len()
 }
 

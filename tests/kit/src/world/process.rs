@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use prost::Message as _;
@@ -22,8 +23,9 @@ use tollgate::grpc::proto::{self, RateLimitDescriptor, RateLimitResponse};
 use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::DomainRights;
+use tollgate::grpc::service::quotas::QuotaCaller;
 use tollgate::grpc::service::{HoldCall, Rls};
-use tollgate::http2::Delivery;
+use tollgate::http2::{BodySender, Budget, CallAccount, Delivery, RequestBody};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, StatusKind, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
 use tollgate::store::backend::Backend as _;
@@ -50,6 +52,8 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time of store calls for RLQS.
 pub const QUOTA_CALL_US: u64 = 300_000;
 const MEMORY: usize = 1 << 20;
+/// Memory of the connection of a stream of RLQS, four times.
+const BUDGET: usize = 1 << 26;
 const REQUEST: RequestBounds = RequestBounds { descriptors: 64, entries: 2, all_entries: 128 };
 
 /// The service of a worker: each has connections and leases of its own.
@@ -132,10 +136,14 @@ impl SimProcess {
         self.dead.cancelled().await;
     }
 
-    /// Opens a stream of RLQS, and returns the body of its answer.
-    pub fn open_quotas(&self, worker: usize, delivery: Delivery, body: Body) -> Body {
-        let service = Arc::clone(&self.workers[worker]);
-        service.open_quotas(DomainRights::All, delivery, body, MEMORY)
+    /// Opens a stream of RLQS, and returns the sender of its messages and the body of its answer.
+    pub fn open_quotas(&self, worker: usize, delivery: Delivery) -> (BodySender, Body) {
+        let account = CallAccount::new(Arc::new(Budget::new(BUDGET)));
+        let (messages, body) =
+            RequestBody::channel(Waker::noop().clone(), account.clone(), Some(MEMORY));
+        let rights = DomainRights::All;
+        let caller = QuotaCaller { rights, delivery, account, message_timeout: TEST_TIMEOUT };
+        (messages, Arc::clone(&self.workers[worker]).open_quotas(caller, body))
     }
 
     /// Waits until all workers are connected, for a limited time.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::stream::poll_fn;
-use http_body::{Body as _, Frame};
-use http_body_util::StreamBody;
+use http_body::Body as _;
 use prost::Message as _;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tollgate::grpc::proto::quota::rate_limit_quota_response::BucketAction;
@@ -15,7 +13,6 @@ use tollgate::grpc::proto::quota::rate_limit_quota_response::bucket_action::Buck
 use tollgate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports};
 use tollgate::grpc::proto::rate_limit_strategy::Strategy;
 use tollgate::http2::Delivery;
-use tonic::Status;
 use tonic::body::Body;
 
 use super::plan::Fault;
@@ -64,21 +61,15 @@ impl RunningWorld {
     /// Serves a stream until one of its ends is gone.
     pub(super) async fn serve_stream(self: Arc<Self>, end: ServiceEnd) {
         let ServiceEnd { proxy, process, process_number, worker, mut messages, .. } = end;
-        let (frames, mut reports) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
-        let frames_read = poll_fn(move |cx| {
-            let frame = |message: Vec<u8>| Ok::<_, Status>(Frame::data(Bytes::from(message)));
-            reports.poll_recv(cx).map(|message| message.map(frame))
-        });
-        let body = Body::new(StreamBody::new(frames_read));
-        let mut responses = process.open_quotas(worker, end.delivery.clone(), body);
-        let mut frames = Some(frames);
+        let (reports, mut responses) = process.open_quotas(worker, end.delivery.clone());
+        let mut is_open = true;
         let mut next = None;
         let mut arrival = 0;
         loop {
             let step = async {
                 tokio::select! {
                     biased;
-                    message = self.arriving(&mut messages, &mut next), if frames.is_some() => {
+                    message = self.arriving(&mut messages, &mut next), if is_open => {
                         StreamStep::Arrived(message)
                     }
                     left = std::future::poll_fn(|cx| {
@@ -95,9 +86,7 @@ impl RunningWorld {
             let message = match step {
                 StreamStep::Arrived(Some(ToService::Report(report))) => {
                     self.note_report(proxy, process_number, &report);
-                    frames
-                        .iter()
-                        .for_each(|frames| drop(frames.send(framed(&report.encode_to_vec()))));
+                    reports.send(&framed(&report.encode_to_vec())).expect("a short message");
                     continue;
                 }
                 StreamStep::Arrived(Some(ToService::Acknowledgement(number))) => {
@@ -105,7 +94,8 @@ impl RunningWorld {
                     continue;
                 }
                 StreamStep::Arrived(None) => {
-                    frames = None;
+                    reports.finish(None);
+                    is_open = false;
                     continue;
                 }
                 StreamStep::Left(Leaving::Response(bytes)) => {

@@ -67,14 +67,14 @@ impl Service for Paced {
     type Body = Self;
 
     fn route(&self, _: &HeaderFields) -> Route<()> {
-        Route::Stream { cost: 0 }
+        Route::Bytes { cost: 0 }
     }
 
     fn unary(&self, (): (), _: Exchange) -> Self::Unary {
         pending()
     }
 
-    fn stream(&self, request: Request<RequestBody>) -> ResponseFuture<Self> {
+    fn general(&self, request: Request<RequestBody>) -> ResponseFuture<Self> {
         self.0.lock().delivery = request.extensions().get::<Delivery>().cloned();
         let body = self.clone();
         Box::pin(async move { Answer::Response(Box::new(Response::new(body))) })
@@ -89,8 +89,8 @@ impl Service for Paced {
 fn opened() -> (Connection<Paced>, Paced, Instant) {
     let service = Paced::default();
     let now = Instant::now();
-    let budget = Arc::new(Budget::new(1 << 20));
-    let mut connection = Connection::new(service.clone(), LIMITS, &budget, now);
+    let account = ConnectionAccount::new(Arc::new(Budget::new(1 << 20)));
+    let mut connection = Connection::new(service.clone(), LIMITS, account, now);
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     write(&mut bytes, kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 10]);
     connection.receive(&bytes, now);
@@ -116,11 +116,6 @@ fn open(connection: &mut Connection<Paced>, stream: u32, now: Instant) {
 
 fn poll(connection: &mut Connection<Paced>, now: Instant) {
     connection.poll_calls(&mut Context::from_waker(Waker::noop()), now);
-}
-
-#[test]
-fn a_service_has_no_work_unless_it_names_some() {
-    assert_eq!(Paced::default().take_work(), 0);
 }
 
 #[test]

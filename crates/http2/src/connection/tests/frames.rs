@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+const TOO_LARGE: Refusal = Refusal::MessageTooLarge { max: 99_995 };
+
 #[test]
 fn a_call_in_one_piece_is_answered_at_once() {
     let mut peer = TestPeer::new();
@@ -220,7 +222,7 @@ fn a_body_longer_than_its_route_allows_is_refused() {
     for _ in 0..7 {
         peer.frame(kind::DATA, 0, 1, &[0; 15_000]);
     }
-    assert_eq!(peer.sent(), [refusal(1, Refusal::BodyTooLarge), SentFrame::Reset(1, 0)]);
+    assert_eq!(peer.sent(), [refusal(1, TOO_LARGE), SentFrame::Reset(1, 0)]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"late");
     assert!(peer.sent().is_empty(), "what was under way is passed over");
 }
@@ -231,7 +233,10 @@ fn a_body_in_one_piece_is_no_longer_than_its_route_allows() {
     peer.call(1, "/small", b"ten bytes.");
     assert_eq!(peer.sent(), echo(1, b"ten bytes."));
     peer.call(3, "/small", b"more bytes.");
-    assert_eq!(peer.sent(), [refusal(3, Refusal::BodyTooLarge), SentFrame::Reset(3, 0)]);
+    assert_eq!(
+        peer.sent(),
+        [refusal(3, Refusal::MessageTooLarge { max: 5 }), SentFrame::Reset(3, 0)]
+    );
 }
 
 #[test]
@@ -242,7 +247,7 @@ fn a_body_in_pieces_may_be_as_long_as_its_route_allows() {
         let body = vec![0; length];
         body.chunks(15_000).for_each(|piece| write(&mut bytes, kind::DATA, 0, 1, piece));
         peer.bytes(&bytes);
-        assert_eq!(peer.sent().contains(&refusal(1, Refusal::BodyTooLarge)), is_refused);
+        assert_eq!(peer.sent().contains(&refusal(1, TOO_LARGE)), is_refused);
     }
 }
 

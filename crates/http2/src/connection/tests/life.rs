@@ -282,7 +282,7 @@ fn a_refusal_with_a_body_is_an_answer_beside_which_the_rest_of_the_request_is_no
     let mut peer = TestPeer::with(LIMITS, 0);
     peer.connection.service.refusal.set("slow");
     let future = size_of::<super::super::CallFuture<Echo>>();
-    let most = crate::budget::OWN - crate::stream::STREAM_COST - future;
+    let most = crate::account::OWN - crate::stream::STREAM_COST - future;
     peer.open(1, "/echo", false);
     peer.frame(kind::DATA, 0, 1, &vec![0; most]);
     peer.frame(kind::DATA, flag::END_STREAM, 1, b"x");

@@ -217,7 +217,7 @@ fn windows_are_given_back_by_halves_and_end_where_they_were_announced() {
             counted += payload.len();
             for sent in peer.sent() {
                 if let SentFrame::WindowUpdate(stream, bytes) = sent {
-                    assert!((512 << 10..(512 << 10) + 16_384).contains(&bytes), "{bytes}");
+                    assert!((512 << 10..(512 << 10) + 2 * 16_384).contains(&bytes), "{bytes}");
                     given[stream as usize] += bytes as usize;
                 } else {
                     assert_eq!(sent, SentFrame::Reset(1, code(Reason::FLOW_CONTROL_ERROR)));

@@ -65,8 +65,25 @@ async fn a_malformed_report_does_not_undo_those_before_it() {
     message.extend_from_slice(b"\x12\x03\x0a\x05\x0a");
     test.send(&message);
     assert!(test.next().unwrap().is_err());
-    test.session.rls.limiter.store().settled().await;
-    assert_eq!(charged(&test.session.rls, "tenant-0").await, 7);
+    let service = Arc::clone(&test.session.rls);
+    drop(test);
+    service.limiter.store().settled().await;
+    assert_eq!(charged(&service, "tenant-0").await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_within_a_message_charges_what_it_has_read() {
+    let mut test = TestSession::new(WIDE);
+    install(&test.in_force, SHADOW);
+    test.report_usage(&tenants(500), BucketUsage { allowed: 7, denied: 0 });
+    // The first turn, in which a part of the message is read.
+    let polled = pin!(test.session.next()).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending() && (1..500).contains(&test.session.admitted.len()));
+    let service = Arc::clone(&test.session.rls);
+    drop(test);
+    service.limiter.store().settled().await;
+    assert_eq!(charged(&service, "tenant-0").await, 7);
+    assert_eq!(charged(&service, "tenant-499").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +109,7 @@ async fn charges_under_way_are_bounded_by_the_memory_for_clients() {
     test.report_usage(&tenants(BUCKETS), BucketUsage { allowed: 0, denied: 1 });
     assert!(test.next().is_some());
     let left = 20 << 10;
-    let _held = budget.hold(BUDGET / 4 * 3 - budget.used() - left).unwrap();
+    let _held = budget.hold(BUDGET / 2 - budget.used() - left).unwrap();
     reported(&mut test);
     let refused = test.session.rls.metrics.loans.quotas.refused.get();
     assert!((81..BUCKETS as u64).contains(&refused), "{refused} of {BUCKETS}");
