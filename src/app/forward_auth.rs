@@ -68,6 +68,6 @@ async fn answer(
     };
     let mapping = Some(request.mapping.as_str());
     let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
-    let answer = service.decide_http(call, || Ok(None), None).await;
+    let answer = service.decide_http(call, None).await;
     answer.unwrap_or_else(|status| GatewayAnswer::denied(problem_of(&status)))
 }

@@ -139,7 +139,6 @@ async fn each_spelling_of_a_path_has_the_same_limit() {
     assert_eq!(login("/login").await, 200);
     for path in [
         "/login",
-        "//login",
         "/login?a=b",
         "/%6cogin",
         "/x/../login",
@@ -151,7 +150,7 @@ async fn each_spelling_of_a_path_has_the_same_limit() {
     ] {
         assert_eq!(login(path).await, 429, "{path}");
     }
-    for path in ["/x/..%2flogin", "/x%2f..%2flogin", "/x/..;/login", "/x\\..\\login"] {
+    for path in ["//login", "/x/..%2flogin", "/x%2f..%2flogin", "/x/..;/login", "/x\\..\\login"] {
         assert_eq!(login(path).await, 400, "{path}");
     }
     assert_eq!(login("/other").await, 200);

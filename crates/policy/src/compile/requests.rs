@@ -12,8 +12,8 @@ use super::written::{
 };
 use crate::pattern::Pattern;
 use crate::requests::{
-    DescriptorMapping, EntryMapping, RequestMapping, RequestMatch, SourceNames, ValueSource,
-    normal_host, normal_path,
+    DescriptorMapping, EntryMapping, LineName, Repeated, RequestMapping, RequestMatch, SourceNames,
+    ValueSource, normal_host, normal_path,
 };
 
 /// Maximum number of mappings in a policy set.
@@ -58,15 +58,13 @@ pub(super) fn compile<'w>(
 
 impl SourceNames {
     fn of(descriptors: &[WrittenMappedDescriptor]) -> Self {
-        let mut headers: Vec<Box<[u8]>> = Vec::new();
-        let mut queries: Vec<Box<[u8]>> = Vec::new();
+        let mut headers = Vec::new();
+        let mut queries = Vec::new();
         let mut metadata = Vec::new();
         for entry in descriptors.iter().flat_map(|descriptor| &descriptor.entries) {
             match &entry.source {
-                WrittenSource::Header(name) => {
-                    headers.push(name.value.to_ascii_lowercase().into_bytes().into());
-                }
-                WrittenSource::Query(name) => queries.push(name.value.as_bytes().into()),
+                WrittenSource::Header(name, repeated) => headers.push(header(name, *repeated)),
+                WrittenSource::Query(name, repeated) => queries.push(query(name, *repeated)),
                 WrittenSource::Metadata(keys) => metadata.push(keys.value.clone()),
                 WrittenSource::Literal(_)
                 | WrittenSource::Segment(_)
@@ -79,6 +77,14 @@ impl SourceNames {
         }
         Self { headers: headers.into(), queries: queries.into(), metadata: metadata.into() }
     }
+}
+
+fn header(name: &WrittenText, repeated: Repeated) -> LineName {
+    LineName { name: name.value.to_ascii_lowercase().into_bytes().into(), repeated }
+}
+
+fn query(name: &WrittenText, repeated: Repeated) -> LineName {
+    LineName { name: name.value.as_bytes().into(), repeated }
 }
 
 /// Compiler of one mapping.
@@ -213,13 +219,14 @@ impl MappingCompiler<'_> {
                 }
                 ValueSource::Literal(text.value.as_bytes().into())
             }
-            WrittenSource::Header(name) => {
+            WrittenSource::Header(name, repeated) => {
                 self.check_header(name);
-                let name = name.value.to_ascii_lowercase();
-                ValueSource::Header(at(&names.headers, |known| **known == *name.as_bytes()))
+                let name = header(name, *repeated);
+                ValueSource::Header(at(&names.headers, |known| *known == name))
             }
-            WrittenSource::Query(name) => {
-                ValueSource::Query(at(&names.queries, |known| **known == *name.value.as_bytes()))
+            WrittenSource::Query(name, repeated) => {
+                let name = query(name, *repeated);
+                ValueSource::Query(at(&names.queries, |known| *known == name))
             }
             WrittenSource::Segment(number) => {
                 if number.value == 0 {

@@ -10,7 +10,7 @@ use super::written::{
     AttributeWord, WrittenEntrySource, WrittenMappedDescriptor, WrittenMapping, WrittenMatch,
     WrittenSource, WrittenText,
 };
-use crate::requests::IfUndecided;
+use crate::requests::{IfUndecided, Repeated};
 
 impl DocumentReader<'_> {
     /// Reads the mappings of a document.
@@ -127,8 +127,16 @@ impl DocumentReader<'_> {
     fn source_of(&mut self, fields: &MappingFields<DocumentLevel>) -> Option<WrittenSource> {
         let ipv4_prefix = self.yaml.count(fields, "ipv4_prefix");
         let ipv6_prefix = self.yaml.count(fields, "ipv6_prefix");
-        let header = self.yaml.some_text(fields, "header").map(WrittenSource::Header);
-        let query = self.yaml.some_text(fields, "query").map(WrittenSource::Query);
+        let repeated = self.yaml.one_of(fields, "repeated", Repeated::WORDS);
+        let how = repeated.as_ref().map_or(Repeated::default(), |word| word.value);
+        let header = self.yaml.some_text(fields, "header");
+        let query = self.yaml.some_text(fields, "query");
+        if let Some(repeated) = repeated.filter(|_| header.is_none() && query.is_none()) {
+            let error = "`repeated` requires `header` or `query`";
+            self.yaml.report(Finding::error(repeated.span, error));
+        }
+        let header = header.map(|name| WrittenSource::Header(name, how));
+        let query = query.map(|name| WrittenSource::Query(name, how));
         let segment = self.yaml.count(fields, "segment").map(WrittenSource::Segment);
         let metadata = self.yaml.texts(fields, "metadata").map(WrittenSource::Metadata);
         let attribute =

@@ -14,7 +14,7 @@ use tollgate_yaml::vocabulary::{Form, VocabularyLevel, Word, may, must, names};
 
 use super::written::{AlgorithmWord, Atomicity, AttributeWord, OverrideWord};
 use crate::quota::UnsupportedQuota;
-use crate::requests::IfUndecided;
+use crate::requests::{IfUndecided, Repeated};
 use crate::rule::LeaseHolder;
 use DocumentLevel::{
     Candidate, Defaults, Entry, File, Hold, Lease, Limit, Mapped, Mapping, Match, Overlaid,
@@ -134,8 +134,9 @@ pub(crate) static WORDS: &[Word<DocumentLevel>] = &[
     may("hosts", &[Match], Texts, "hosts, without port; `*` matches any text; one must match"),
     may("paths", &[Match], Texts, "normalized paths, without query; `*` matches any text, also with slashes; one must match"),
 
-    may("header", &[Source], Text, "the value of a request header; several lines are joined by commas"),
-    may("query", &[Source], Text, "the value of a query parameter, decoded; several are joined by commas"),
+    may("header", &[Source], Text, "the value of a request header"),
+    may("query", &[Source], Text, "the value of a query parameter, decoded"),
+    may("repeated", &[Source], OneOf(|| names(Repeated::WORDS)), "header, query: what if it occurs several times, or has a comma where the gateway joins lines: refuse denies the request with 400, first takes the first, join all, joined by commas; default: refuse"),
     may("segment", &[Source], Count(MAX_SEGMENT), "a segment of the normalized path, by its number from 1"),
     may("metadata", &[Source], Texts, "a value in the metadata that the gateway sends by ext_authz, such as a claim of a verified token, by its keys from the outside in"),
     may("attribute", &[Source], OneOf(|| names(AttributeWord::WORDS)), "method, host or path, normalized; client_address; or client_certificate, the name in the client's verified certificate"),

@@ -7,7 +7,7 @@ use tollgate_core::algorithm::{Charge, OnStoreError};
 use tollgate_yaml::report::{SourceSpan, Spanned};
 
 use crate::quota::UnsupportedQuota;
-use crate::requests::IfUndecided;
+use crate::requests::{IfUndecided, Repeated};
 use crate::rule::step;
 
 /// One document of a file.
@@ -163,8 +163,8 @@ pub(crate) struct WrittenEntrySource {
 #[derive(Debug)]
 pub(crate) enum WrittenSource {
     Literal(WrittenText),
-    Header(WrittenText),
-    Query(WrittenText),
+    Header(WrittenText, Repeated),
+    Query(WrittenText, Repeated),
     Segment(Spanned<u64>),
     Metadata(Spanned<Vec<String>>),
     Attribute {

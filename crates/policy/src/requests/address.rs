@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Returns the address that the proxy saw that is `trusted_hops` before the gateway; the last one
 /// if there are fewer. `peer` is the address that the gateway saw itself, appended unless the last
-/// hop is the same. `None` if there is no address at that position.
+/// hop stands for it. `None` if there is no address at that position.
 pub(super) fn client_address(
     forwarded: &[u8],
     peer: Option<IpAddr>,
@@ -16,7 +16,11 @@ pub(super) fn client_address(
 ) -> Option<IpAddr> {
     let hops = forwarded.rsplit(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     let mut hops = hops.filter(|hop| !hop.is_empty()).map(address).peekable();
-    let own = peer.filter(|peer| hops.peek() != Some(&Some(*peer)));
+    // A trusted proxy on the same machine: the gateway has written its own address in its place.
+    let is_written = |peer: &IpAddr, last: Option<&Option<IpAddr>>| {
+        last == Some(&Some(*peer)) || trusted_hops > 0 && peer.is_loopback() && last.is_some()
+    };
+    let own = peer.filter(|peer| !is_written(peer, hops.peek()));
     let mut hops = own.map(Some).into_iter().chain(hops);
     let last = hops.next()?;
     match trusted_hops.checked_sub(1) {
@@ -78,6 +82,9 @@ mod tests {
             ("198.51.100.1, 203.0.113.7", "203.0.113.7", 0, Some("203.0.113.7")),
             ("198.51.100.1, 203.0.113.7", "203.0.113.7", 1, Some("198.51.100.1")),
             ("", "203.0.113.7", 3, Some("203.0.113.7")),
+            ("198.51.100.1,192.0.2.2", "127.0.0.1", 1, Some("198.51.100.1")),
+            ("198.51.100.1,192.0.2.2", "127.0.0.1", 0, Some("127.0.0.1")),
+            ("", "127.0.0.1", 1, Some("127.0.0.1")),
             ("", "", 0, None),
             (" ,, 198.51.100.1 ,", "", 0, Some("198.51.100.1")),
             ("unknown, 203.0.113.7", "", 1, None),

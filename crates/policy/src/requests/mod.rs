@@ -8,15 +8,18 @@
 //! |---|---|
 //! | `target` | normalization of host and path |
 //! | `address` | the address of the client, behind trusted proxies |
+//! | `lines` | headers and query parameters, once or several times |
 //! | `mapped` | descriptors of one request |
 //! | `text` | mappings as text |
 
 mod address;
+mod lines;
 mod mapped;
 mod target;
 mod text;
 
 use std::borrow::Cow;
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -24,6 +27,9 @@ use serde_json::Value;
 use smallvec::SmallVec;
 use tollgate_core::algorithm::words;
 
+pub(crate) use self::lines::LineName;
+pub use self::lines::Repeated;
+use self::lines::{LineTexts, LineValues, join};
 pub use self::mapped::MappedRequest;
 use self::target::{NormalTarget, decoded, in_lower_case};
 pub(super) use self::target::{normal_host, normal_path};
@@ -50,10 +56,10 @@ pub struct RequestMapping {
 /// The names that the sources of a mapping read.
 #[derive(Debug)]
 pub(super) struct SourceNames {
-    /// Headers, sorted, in lower case.
-    pub(super) headers: Box<[Box<[u8]>]>,
-    /// Query parameters, sorted.
-    pub(super) queries: Box<[Box<[u8]>]>,
+    /// Headers, in lower case.
+    pub(super) headers: Box<[LineName]>,
+    /// Query parameters.
+    pub(super) queries: Box<[LineName]>,
     /// Paths of keys in the metadata of the gateway.
     pub(super) metadata: Box<[Vec<String>]>,
 }
@@ -131,13 +137,36 @@ pub struct GatewayRequest<'a> {
     pub target: &'a [u8],
     /// Names and values of headers, in order.
     pub headers: Vec<(&'a [u8], &'a [u8])>,
+    /// `true` if the gateway has joined the lines of each header by commas.
+    pub joins_lines: bool,
     /// Address of the sender that the gateway saw itself, if it reports it apart from
     /// `X-Forwarded-For`.
     pub peer: Option<&'a [u8]>,
     /// Name in the client's certificate that the gateway has verified.
     pub certificate: Option<&'a [u8]>,
     /// Findings of the filters of the gateway, such as the claims of a verified token.
-    pub metadata: Option<Value>,
+    pub metadata: Option<&'a dyn ValueTree>,
+}
+
+/// A tree of values.
+pub trait ValueTree: Debug + Sync {
+    /// Returns the text of the value at a path of keys; `None` if there is none, or it is a list or
+    /// a mapping.
+    ///
+    /// # Errors
+    /// [`Unmappable`] if the tree is malformed or the text too long.
+    fn text_at(&self, keys: &[String]) -> Result<Option<Vec<u8>>, Unmappable>;
+}
+
+impl ValueTree for Value {
+    fn text_at(&self, keys: &[String]) -> Result<Option<Vec<u8>>, Unmappable> {
+        let found = keys.iter().try_fold(self, |value, key| value.get(key));
+        let text = found.and_then(scalar);
+        match text {
+            Some(text) if text.len() > MAX_VALUE_BYTES => Err(Unmappable::TooLong),
+            text => Ok(text),
+        }
+    }
 }
 
 /// Reason why a request cannot be mapped. It is denied: no request passes a limit in this way.
@@ -146,6 +175,15 @@ pub enum Unmappable {
     /// Servers would resolve the path differently.
     #[error("the path has a dot segment beside an escaped slash, a backslash or a parameter")]
     Ambiguous,
+    /// Servers that resolve the target as a reference would take its path for a host.
+    #[error("the path begins with two slashes")]
+    TwoSlashes,
+    /// The request has a value twice that the mapping reads once.
+    #[error(
+        "a header or query parameter occurs more than once, or has a comma where the gateway joins \
+         lines; `repeated` of the source may allow it"
+    )]
+    Repeated,
     /// A value that the mapping reads is too long.
     #[error("a value is longer than {MAX_VALUE_BYTES} bytes")]
     TooLong,
@@ -170,9 +208,9 @@ pub struct RequestAttributes<'a> {
     /// Value at each path of [`SourceNames::metadata`].
     metadata: SmallVec<[Option<Vec<u8>>; 2]>,
     /// Value of each header in [`SourceNames::headers`].
-    headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]>,
+    headers: LineTexts<'a>,
     /// Value of each parameter in [`SourceNames::queries`].
-    queries: SmallVec<[Option<Vec<u8>>; 2]>,
+    queries: LineTexts<'a>,
 }
 
 impl RequestMapping {
@@ -191,13 +229,7 @@ impl RequestMapping {
         self.undecided
     }
 
-    /// Returns `true` if a source reads the metadata of the gateway, which is costly to decode.
-    pub fn reads_metadata(&self) -> bool {
-        !self.names.metadata.is_empty()
-    }
-
-    /// Reads the attributes of a request. Lines of one header are one value, joined by commas (RFC
-    /// 9110, 5.3), and so are query parameters of one name.
+    /// Reads the attributes of a request.
     ///
     /// # Errors
     /// [`Unmappable`]
@@ -209,34 +241,30 @@ impl RequestMapping {
         if single.into_iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
             return Err(Unmappable::TooLong);
         }
-        let mut headers: SmallVec<[Option<Cow<'a, [u8]>>; 4]> =
-            self.names.headers.iter().map(|_| None).collect();
+        let mut headers = LineValues::new(&self.names.headers);
         let mut forwarded = None;
         for (name, value) in &http.headers {
             let name = in_lower_case(name);
-            if let Some(known) =
-                position(&self.names.headers, &name).and_then(|at| headers.get_mut(at))
-            {
-                join(known, value)?;
-            }
+            let value = Cow::Borrowed(*value);
+            headers.add(&name, value.clone(), http.joins_lines)?;
             if *name == *FORWARDED_FOR {
                 join(&mut forwarded, value)?;
             }
         }
         let target = NormalTarget::of(http.host, http.target)?;
-        let queries = self.queries(target.query);
+        let queries = self.queries(target.query)?;
         let peer = http.peer.and_then(address::address);
         let forwarded = forwarded.unwrap_or_default();
         let address = address::client_address(&forwarded, peer, self.trusted_hops);
         if address.is_none() && self.needs_address() {
             return Err(Unmappable::NoAddress);
         }
-        let metadata = http.metadata.as_ref();
-        let metadata: SmallVec<[Option<Vec<u8>>; 2]> =
-            self.names.metadata.iter().map(|keys| scalar(metadata?, keys)).collect();
-        if metadata.iter().flatten().any(|value| value.len() > MAX_VALUE_BYTES) {
-            return Err(Unmappable::TooLong);
-        }
+        let metadata = self
+            .names
+            .metadata
+            .iter()
+            .map(|keys| http.metadata.map_or(Ok(None), |metadata| metadata.text_at(keys)));
+        let metadata = metadata.collect::<Result<SmallVec<[Option<Vec<u8>>; 2]>, Unmappable>>()?;
         let method = if http.method.iter().any(u8::is_ascii_lowercase) {
             Cow::Owned(http.method.to_ascii_uppercase())
         } else {
@@ -248,7 +276,7 @@ impl RequestMapping {
             address,
             certificate: http.certificate.filter(|name| !name.is_empty()),
             metadata,
-            headers,
+            headers: headers.finish(),
             queries,
         })
     }
@@ -262,27 +290,17 @@ impl RequestMapping {
         })
     }
 
-    fn queries(&self, query: &[u8]) -> SmallVec<[Option<Vec<u8>>; 2]> {
-        let mut values: SmallVec<[Option<Vec<u8>>; 2]> =
-            self.names.queries.iter().map(|_| None).collect();
-        if self.names.queries.is_empty() {
-            return values;
-        }
-        for parameter in query.split(|byte| *byte == b'&') {
+    fn queries<'a>(&self, query: &'a [u8]) -> Result<LineTexts<'a>, Unmappable> {
+        let mut values = LineValues::new(&self.names.queries);
+        let parameters =
+            query.split(|byte| *byte == b'&').filter(|_| !self.names.queries.is_empty());
+        for parameter in parameters {
             let mut parts = parameter.splitn(2, |byte| *byte == b'=');
             let name = decoded(parts.next().unwrap_or_default());
-            let known = position(&self.names.queries, &name).and_then(|at| values.get_mut(at));
-            let Some(known) = known else { continue };
             let value = decoded(parts.next().unwrap_or_default());
-            match known {
-                Some(values) => {
-                    values.push(b',');
-                    values.extend(value);
-                }
-                None => *known = Some(value),
-            }
+            values.add(&name, value.into(), false)?;
         }
-        values
+        Ok(values.finish())
     }
 
     /// Returns the descriptors of a request.
@@ -291,36 +309,13 @@ impl RequestMapping {
     }
 }
 
-/// Returns the text at a path of keys; `None` if there is none, or a list or a mapping.
-fn scalar(metadata: &Value, keys: &[String]) -> Option<Vec<u8>> {
-    let found = keys.iter().try_fold(metadata, |value, key| value.get(key))?;
-    let text = match found {
+/// Returns the text of a value; `None` for null, a list or a mapping.
+pub fn scalar(value: &Value) -> Option<Vec<u8>> {
+    let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         Value::Bool(truth) => truth.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
     Some(text.into_bytes())
-}
-
-/// Appends the value of a line to those of the same header.
-fn join<'a>(values: &mut Option<Cow<'a, [u8]>>, value: &'a [u8]) -> Result<(), Unmappable> {
-    let joined = match values.take() {
-        None => Cow::Borrowed(value),
-        Some(values) => {
-            let mut values = values.into_owned();
-            values.push(b',');
-            values.extend_from_slice(value);
-            Cow::Owned(values)
-        }
-    };
-    if joined.len() > MAX_VALUE_BYTES {
-        return Err(Unmappable::TooLong);
-    }
-    *values = Some(joined);
-    Ok(())
-}
-
-fn position(names: &[Box<[u8]>], name: &[u8]) -> Option<usize> {
-    names.binary_search_by(|known| (**known).cmp(name)).ok()
 }

@@ -27,11 +27,15 @@ impl<'a> NormalTarget<'a> {
     /// Normalizes the target of a request. `host` applies unless the target has one.
     ///
     /// # Errors
-    /// [`Unmappable::Ambiguous`]
+    /// [`Unmappable::Ambiguous`], [`Unmappable::TwoSlashes`]
     pub(super) fn of(host: &'a [u8], target: &'a [u8]) -> Result<Self, Unmappable> {
         let (own_host, target) = split_host(target);
         if target.contains(&b'#') {
             return Err(Unmappable::Ambiguous);
+        }
+        // By WHATWG's URL, what follows is a host, and `/` its path: `//x/login`, `/\\x/login`.
+        if matches!(target, [b'/' | b'\\', b'/' | b'\\', ..]) {
+            return Err(Unmappable::TwoSlashes);
         }
         let (path, query) = until(target, b'?');
         let host = normal_host(own_host.unwrap_or(host));

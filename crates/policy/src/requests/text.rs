@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    DescriptorMapping, EntryMapping, IfUndecided, RequestMapping, RequestMatch, SourceNames,
-    ValueSource,
+    DescriptorMapping, EntryMapping, IfUndecided, LineName, Repeated, RequestMapping, RequestMatch,
+    SourceNames, ValueSource,
 };
 
 impl fmt::Display for RequestMapping {
@@ -53,8 +53,8 @@ impl ValueSource {
         let SourceNames { headers, queries, metadata } = names;
         match self {
             Self::Literal(text) => write!(f, "text {}", quoted(text)),
-            Self::Header(at) => write!(f, "header {}", quoted_at(headers, *at)),
-            Self::Query(at) => write!(f, "query parameter {}", quoted_at(queries, *at)),
+            Self::Header(at) => write!(f, "header {}", line(headers, *at)),
+            Self::Query(at) => write!(f, "query parameter {}", line(queries, *at)),
             Self::Segment(number) => write!(f, "segment {number}"),
             Self::Metadata(at) => {
                 write!(f, "metadata {:?}", metadata.get(*at).unwrap_or(&Vec::new()))
@@ -80,8 +80,13 @@ fn list<'t>(
     if texts.is_empty() { Ok(()) } else { write!(f, "{what} {}, ", texts.join(" or ")) }
 }
 
-fn quoted_at(names: &[Box<[u8]>], at: usize) -> String {
-    names.get(at).map_or(String::new(), |name| quoted(name))
+/// Returns the name at a position, and what is done with several values unless they are refused.
+fn line(names: &[LineName], at: usize) -> String {
+    let Some(LineName { name, repeated }) = names.get(at) else { return String::new() };
+    match repeated {
+        Repeated::Refuse => quoted(name),
+        Repeated::First | Repeated::Join => format!("{}, {}", quoted(name), repeated.word()),
+    }
 }
 
 fn quoted(text: &[u8]) -> String {

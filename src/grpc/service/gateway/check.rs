@@ -4,23 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use serde_json::{Map, Value};
 use tonic::{Code, Request, Response, Status};
 use tracing::warn;
 
 use super::GatewayCall;
 use super::check_request::{self, CheckedRequest};
+use super::metadata::EncodedMetadata;
 use crate::grpc::fast_path::record_status;
 use crate::grpc::proto::auth::authorization_server::Authorization;
 use crate::grpc::proto::auth::check_response::HttpResponse;
 use crate::grpc::proto::auth::{CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse};
-use crate::grpc::proto::envoy::config::core::v3::{HeaderValueOption, Metadata};
+use crate::grpc::proto::envoy::config::core::v3::HeaderValueOption;
 use crate::grpc::proto::envoy::r#type::v3::HttpStatus;
 use crate::grpc::proto::{HeaderValue, google};
 use crate::grpc::rights::{DomainRights, IsGateway};
 use crate::grpc::service::Rls;
 use crate::grpc::tonic_call::TonicCall;
-use crate::policy::requests::Unmappable;
 use crate::problem::{GatewayAnswer, StatusCode};
 use crate::store::Store;
 use crate::telemetry::spans::SpanAttributes;
@@ -29,8 +28,6 @@ use crate::telemetry::spans::SpanAttributes;
 pub(in crate::grpc) const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
 /// Metadata of a call that names the mapping, unless the route does.
 pub(in crate::grpc) const MAPPING: &str = "x-tollgate-mapping";
-/// Maximum depth of metadata that is read.
-const MAX_DEPTH: usize = 16;
 
 /// The service for tonic.
 pub(in crate::grpc) struct CheckMethod<S>(pub(in crate::grpc) Arc<Rls<S>>);
@@ -71,10 +68,12 @@ impl<S: Store> Rls<S> {
         }
         let checked =
             check_request::read(message).map_err(|error| Status::internal(error.to_string()))?;
-        let CheckedRequest { mapping: of_route, http, metadata } = checked;
+        let CheckedRequest { mapping: of_route, mut http, metadata } = checked;
+        let metadata = EncodedMetadata(metadata);
+        http.metadata = Some(&metadata);
         let name = of_route.or(mapping).map(String::from_utf8_lossy);
         let call = GatewayCall { mapping: name.as_deref(), http, time, rights };
-        let answered = self.decide_http(call, || read_metadata(metadata), attributes).await?;
+        let answered = self.decide_http(call, attributes).await?;
         // A vector has room for any message.
         let _ = response(answered).encode(answer);
         Ok(())
@@ -129,41 +128,4 @@ fn response(answer: GatewayAnswer) -> CheckResponse {
 fn option((key, value): (String, String)) -> HeaderValueOption {
     let header = HeaderValue { key, value, ..Default::default() };
     HeaderValueOption { header: Some(header), ..Default::default() }
-}
-
-/// Decodes metadata as JSON.
-fn read_metadata(metadata: &[u8]) -> Result<Option<Value>, Unmappable> {
-    match Metadata::decode(metadata) {
-        Ok(metadata) => Ok(Some(json_of(metadata))),
-        Err(_) => Err(Unmappable::Metadata),
-    }
-}
-
-/// Returns metadata as JSON.
-fn json_of(metadata: Metadata) -> Value {
-    let filters = metadata.filter_metadata.into_iter();
-    Value::Object(filters.map(|(name, content)| (name, object(content, MAX_DEPTH))).collect())
-}
-
-fn object(content: prost_types::Struct, depth: usize) -> Value {
-    let fields = content.fields.into_iter().take_while(|_| depth > 0);
-    let fields = fields.map(|(key, value)| (key, value_of(value, depth.saturating_sub(1))));
-    Value::Object(fields.collect::<Map<_, _>>())
-}
-
-/// Returns a value as JSON. A whole number has no fraction, since it becomes a text.
-fn value_of(value: prost_types::Value, depth: usize) -> Value {
-    /// Largest number below which every whole number is exact.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    use prost_types::value::Kind;
-    match value.kind {
-        Some(Kind::StringValue(text)) => Value::String(text),
-        Some(Kind::BoolValue(truth)) => Value::Bool(truth),
-        Some(Kind::StructValue(content)) => object(content, depth),
-        Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < EXACT => {
-            format!("{number:.0}").parse::<i64>().map_or(Value::Null, Value::from)
-        }
-        Some(Kind::NumberValue(number)) => Value::from(number),
-        Some(Kind::NullValue(_) | Kind::ListValue(_)) | None => Value::Null,
-    }
 }

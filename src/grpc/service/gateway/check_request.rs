@@ -77,7 +77,10 @@ impl<'a> CheckedRequest<'a> {
         each(message, |tag, field| {
             match tag {
                 2 => self.http.method = field,
-                3 => self.header(pair(field)?),
+                3 => {
+                    self.http.joins_lines = true;
+                    self.header(pair(field)?);
+                }
                 4 => self.http.target = field,
                 5 => self.http.host = field,
                 13 => {
@@ -103,7 +106,7 @@ impl<'a> CheckedRequest<'a> {
 }
 
 /// Calls `see` for each length-delimited field of a message, and skips the others.
-fn each<'a>(
+pub(super) fn each<'a>(
     message: &'a [u8],
     mut see: impl FnMut(u32, &'a [u8]) -> Result<(), RequestError>,
 ) -> Result<(), RequestError> {
@@ -120,7 +123,7 @@ fn each<'a>(
 }
 
 /// Returns the key and the value of an entry of a map.
-fn pair(message: &[u8]) -> Result<(&[u8], &[u8]), RequestError> {
+pub(super) fn pair(message: &[u8]) -> Result<(&[u8], &[u8]), RequestError> {
     let mut key = &[][..];
     let mut value = &[][..];
     each(message, |tag, field| {

@@ -9,10 +9,12 @@
 //! |---|---|
 //! | `check` | calls of `Check`: their messages, and tonic's trait |
 //! | `check_request` | decoding of a `CheckRequest` |
+//! | `metadata` | values in the metadata of the gateway |
 //! | `trusted` | the peers whose attributes are trusted |
 
 mod check;
 mod check_request;
+mod metadata;
 mod trusted;
 
 use std::time::{Duration, Instant};
@@ -47,7 +49,7 @@ pub struct GatewayCall<'a> {
 }
 
 impl<S: Store> Rls<S> {
-    /// Decides an HTTP request. `metadata` decodes that of the gateway, if the mapping reads it.
+    /// Decides an HTTP request.
     ///
     /// # Errors
     /// NOT_FOUND if there is no such mapping, PERMISSION_DENIED if `rights` do not include its
@@ -55,11 +57,10 @@ impl<S: Store> Rls<S> {
     pub async fn decide_http(
         &self,
         call: GatewayCall<'_>,
-        metadata: impl FnOnce() -> Result<Option<serde_json::Value>, Unmappable>,
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
         let now = Instant::now();
-        let GatewayCall { mapping, mut http, time, rights } = call;
+        let GatewayCall { mapping, http, time, rights } = call;
         let deadline = self.deadline(now, time);
         let snapshot = self.limiter.snapshot();
         let mapping = self.mapping(&snapshot, mapping)?;
@@ -68,12 +69,6 @@ impl<S: Store> Rls<S> {
         }
         if !rights.include(mapping.domain()) {
             return Err(self.forbidden(mapping.domain(), rights));
-        }
-        if mapping.reads_metadata() {
-            http.metadata = match metadata() {
-                Ok(metadata) => metadata,
-                Err(unmappable) => return Ok(self.unmappable(mapping, unmappable)),
-            };
         }
         let read = match mapping.read(http) {
             Ok(read) => read,
@@ -149,9 +144,11 @@ impl<S: Store> Rls<S> {
             warn!(mapping = mapping.name(), reason = %unmappable, times, "invalid requests of gateways denied");
         }
         let status = match unmappable {
-            Unmappable::Ambiguous | Unmappable::NoAddress | Unmappable::Metadata => {
-                StatusCode::BAD_REQUEST
-            }
+            Unmappable::Ambiguous
+            | Unmappable::TwoSlashes
+            | Unmappable::Repeated
+            | Unmappable::NoAddress
+            | Unmappable::Metadata => StatusCode::BAD_REQUEST,
             Unmappable::TooLong | Unmappable::TooManyHeaders => {
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             }

@@ -187,7 +187,7 @@ fn by_auth(rls: &ManualRls, headers: &[(String, String)]) -> (WireDecision, Opti
     };
     let rights = &DomainRights::All;
     let call = GatewayCall { mapping: Some("all"), http, time: None, rights };
-    let answer = ready(rls.decide_http(call, || Ok(None), None)).unwrap();
+    let answer = ready(rls.decide_http(call, None)).unwrap();
     split(answer.denial.is_some(), answer.headers)
 }
 
@@ -277,7 +277,7 @@ fn decide(rls: &ManualRls, mapping: Option<&str>, target: &str) -> Result<Gatewa
         ..GatewayRequest::default()
     };
     let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
-    ready(rls.decide_http(call, || Ok(None), None))
+    ready(rls.decide_http(call, None))
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn a_domain_without_rights_is_an_error() {
     let http = GatewayRequest { target: b"/", ..GatewayRequest::default() };
     let rights = &DomainRights::none();
     let call = GatewayCall { mapping: Some("shop"), http, time: None, rights };
-    let status = ready(shop().decide_http(call, || Ok(None), None)).unwrap_err();
+    let status = ready(shop().decide_http(call, None)).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     let caller =
         CheckCaller { is_gateway: false, rights: &DomainRights::All, time: None, mapping: None };

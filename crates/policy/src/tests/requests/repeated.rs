@@ -1,0 +1,52 @@
+//! Values that a request has twice, and targets that readers take for a host.
+
+use super::*;
+
+#[test]
+fn a_value_that_occurs_twice_is_refused_unless_its_source_says_which_counts() {
+    let of = |repeated: &str| {
+        let text = SHOP.replace("repeated: join", &format!("repeated: {repeated}"));
+        policies(&text)
+    };
+    let twice = [("x-account", "ann"), ("X-Account", "bob")];
+    let joined = [("x-account", "ann , bob")];
+    for (repeated, lines, is_joined, account) in [
+        ("join", &twice[..], false, Some("ann,bob")),
+        ("first", &twice, false, Some("ann")),
+        ("refuse", &twice, false, None),
+        ("join", &joined, true, Some("ann , bob")),
+        ("first", &joined, true, Some("ann")),
+        ("refuse", &joined, true, None),
+        ("refuse", &joined, false, Some("ann , bob")),
+    ] {
+        let http =
+            GatewayRequest { method: b"POST", joins_lines: is_joined, ..get("/login", lines) };
+        let account = account.map(|account| format!("account={account},route=login Some(2)"));
+        let found = mapped(&of(repeated), &http).map(|descriptors| descriptors[1].clone());
+        assert_eq!(found, account.ok_or(Unmappable::Repeated), "{repeated} {is_joined}");
+    }
+    for (repeated, page) in [("join", Some("1,2")), ("first", Some("1")), ("refuse", None)] {
+        let http = GatewayRequest { host: b"a.example.com", ..get("/a/b?page=1&page=2", &[]) };
+        let expected = page.map(|page| format!("host=a.example.com,page={page},tenant=b"));
+        let found = mapped(&of(repeated), &http).map(|descriptors| descriptors[1].clone());
+        assert_eq!(found, expected.ok_or(Unmappable::Repeated), "{repeated}");
+    }
+    // What no source reads may occur as often as it likes, and hops are a list.
+    let others = [
+        ("accept", "a"),
+        ("accept", "b"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("x-forwarded-for", "1.2.3.4"),
+    ];
+    let http = GatewayRequest { peer: None, ..get("/x?a=1&a=2", &others) };
+    assert_eq!(mapped(&of("refuse"), &http).unwrap(), ["remote_address=1.2.3.4"]);
+}
+
+#[test]
+fn a_target_that_begins_with_two_slashes_is_refused() {
+    let set = policies(SHOP);
+    for target in ["//x/login", "/\\x/login", "\\\\x/login", "http://shop//x/login", "//"] {
+        assert_eq!(mapped(&set, &get(target, &[])), Err(Unmappable::TwoSlashes), "{target}");
+    }
+    assert!(mapped(&set, &get("/a//b", &[])).is_ok());
+}
