@@ -171,8 +171,8 @@ pub(super) fn large_health_checks(target: Target) -> BoxFuture<'static, ()> {
         [frame(HEADERS, END_HEADERS, stream, &headers), body(stream, &[0, 0, 0, 0x0f, 0xff], 0)]
             .concat()
     };
-    let more = |stream| body(stream, &[0; 3_000], 0);
-    held(target, 20, streams().flat_map(|stream| [begun(stream), more(stream)].concat()).collect())
+    let more = |stream| body(stream, &[0; 4_000], 0);
+    held(target, 40, streams().flat_map(|stream| [begun(stream), more(stream)].concat()).collect())
 }
 
 /// Sends messages of 1 MiB that consist of empty descriptors.
