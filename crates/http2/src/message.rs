@@ -14,7 +14,7 @@ pub(super) fn message_length(bytes: &[u8]) -> Option<usize> {
 /// Returns the length of the first message, if that is all there.
 ///
 /// # Errors
-/// It is longer than `max` bytes without its prefix.
+/// [`Refusal::MessageTooLarge`] beyond `max` bytes without the prefix.
 pub(super) fn whole_message(bytes: &[u8], max: usize) -> Result<Option<usize>, Refusal> {
     match message_length(bytes) {
         Some(length) if length > max.saturating_add(PREFIX) => {

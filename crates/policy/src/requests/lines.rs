@@ -44,21 +44,22 @@ impl<'n, 'a> LineValues<'n, 'a> {
         Self { names, values: names.iter().map(|_| None).collect() }
     }
 
-    /// Adds a line of a name. `is_joined` is set if it can be several, joined by commas.
+    /// Adds a line of a name, which is made if a source reads it. `is_joined` is set if it can be
+    /// several, joined by commas.
     ///
     /// # Errors
     /// [`Unmappable::Repeated`], [`Unmappable::TooLong`]
     pub(super) fn add(
         &mut self,
         name: &[u8],
-        line: Cow<'a, [u8]>,
+        line: impl Fn() -> Cow<'a, [u8]>,
         is_joined: bool,
     ) -> Result<(), Unmappable> {
         let begin = self.names.partition_point(|known| *known.name < *name);
         let values = self.names.iter().zip(&mut self.values).skip(begin);
         for (known, value) in values.take_while(|(known, _)| *known.name == *name) {
+            let line = line();
             let has_commas = is_joined && line.contains(&b',');
-            let line = line.clone();
             match known.repeated {
                 Repeated::Refuse if value.is_some() || has_commas => {
                     return Err(Unmappable::Repeated);

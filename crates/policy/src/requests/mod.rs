@@ -246,7 +246,7 @@ impl RequestMapping {
         for (name, value) in &http.headers {
             let name = in_lower_case(name);
             let value = Cow::Borrowed(*value);
-            headers.add(&name, value.clone(), http.joins_lines)?;
+            headers.add(&name, || value.clone(), http.joins_lines)?;
             if *name == *FORWARDED_FOR {
                 join(&mut forwarded, value)?;
             }
@@ -297,8 +297,8 @@ impl RequestMapping {
         for parameter in parameters {
             let mut parts = parameter.splitn(2, |byte| *byte == b'=');
             let name = decoded(parts.next().unwrap_or_default());
-            let value = decoded(parts.next().unwrap_or_default());
-            values.add(&name, value.into(), false)?;
+            let value = parts.next().unwrap_or_default();
+            values.add(&name, || decoded(value).into(), false)?;
         }
         Ok(values.finish())
     }
