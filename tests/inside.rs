@@ -1,5 +1,6 @@
 //! The module `envoy/` in a real Envoy, in front of its rate limit filter.
 
+mod actions;
 mod decisions;
 mod faults;
 mod reloads;

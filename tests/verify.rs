@@ -13,7 +13,7 @@ use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 
 use crate::support::policy::{Policies, daily, yearly};
 use crate::support::redis::{Redis, Setup};
-use crate::support::rls::Client;
+use crate::support::rls::{Client, serve_grpc};
 use crate::support::tollgate::{Tollgate, output};
 use crate::support::{TEST_TIMEOUT, eventually};
 
@@ -297,15 +297,6 @@ fn a_run_that_cannot_start_exits_2_with_the_next_step() {
     assert_eq!(ended.status.code(), Some(2));
     let text = String::from_utf8_lossy(&ended.stderr);
     assert!(text.contains("has no limit for test tenant"), "{text}");
-}
-
-/// Serves gRPC services in this process, and returns their address.
-async fn serve_grpc(routes: tonic::service::Routes) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let server = tonic::transport::Server::builder().add_routes(routes);
-    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
-    address
 }
 
 fn verify(policies: &Policies, targets: &[&str], flags: &[&str]) -> Output {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::descriptor::Descriptor;
 use crate::host::{MetadataSource, Request};
-use crate::matcher::HeaderMatcher;
+use crate::matcher::{Ambiguous, HeaderMatcher};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,47 +33,61 @@ pub(crate) enum Action {
 
 impl Action {
     /// Performs the action. Returns `false` if the request has no such descriptor.
-    pub(crate) fn apply(&self, request: &impl Request, descriptor: &mut Descriptor) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The answer depends on a setting of Envoy.
+    pub(crate) fn apply(
+        &self,
+        request: &impl Request,
+        descriptor: &mut Descriptor,
+    ) -> Result<bool, Ambiguous> {
         match self {
-            Self::GenericKey { key, value } => {
-                descriptor.push(key.as_bytes(), value.as_bytes());
-                true
-            }
+            Self::GenericKey { key, value } => descriptor.push(key.as_bytes(), value.as_bytes()),
             Self::RequestHeaders { header, key, skip_if_absent } => {
-                let Some(value) = request.header(header, 0).0 else { return *skip_if_absent };
+                let Some(value) = request.header(header, 0).0 else { return Ok(*skip_if_absent) };
                 descriptor.push(key.as_bytes(), value);
-                true
             }
             Self::RemoteAddress => {
                 let Some(address) = request.remote_address().and_then(without_port) else {
-                    return false;
+                    return Ok(false);
                 };
                 descriptor.push(b"remote_address", address);
-                true
             }
             Self::DestinationCluster => {
-                let Some(cluster) = request.cluster() else { return false };
+                let Some(cluster) = request.cluster() else { return Ok(false) };
                 descriptor.push(b"destination_cluster", cluster);
-                true
             }
             Self::HeaderValueMatch { key, value, expects, headers } => {
-                if headers.iter().all(|header| header.matches(request)) != *expects {
-                    return false;
+                if all_match(headers, request)? != *expects {
+                    return Ok(false);
                 }
                 descriptor.push(key.as_bytes(), value.as_bytes());
-                true
             }
             Self::Metadata { source, namespace, path, key, default, skip_if_absent } => {
                 let found = request.metadata(*source, namespace, path);
                 let value = found.filter(|value| !value.is_empty()).unwrap_or(default.as_bytes());
                 if value.is_empty() {
-                    return *skip_if_absent;
+                    return Ok(*skip_if_absent);
                 }
                 descriptor.push(key.as_bytes(), value);
-                true
             }
         }
+        Ok(true)
     }
+}
+
+/// Returns `true` if all headers match. One that does not decides, whatever the others are.
+fn all_match(headers: &[HeaderMatcher], request: &impl Request) -> Result<bool, Ambiguous> {
+    let mut all = Ok(true);
+    for header in headers {
+        match header.matches(request) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(ambiguous) => all = Err(ambiguous),
+        }
+    }
+    all
 }
 
 /// Returns the address of an IP socket. Versions of Envoy differ in whether its port follows.

@@ -11,6 +11,7 @@ use crate::descriptor::Descriptor;
 use crate::headers::{self, LimitHeaders};
 use crate::holder::{Driver, Registry};
 use crate::host::{Request, Response, Stat};
+use crate::matcher::Ambiguous;
 use crate::pacer::Wake;
 
 /// Response code details of a denial, as of the rate limit filter.
@@ -70,7 +71,7 @@ impl Filter {
             return Verdict::Continue(None);
         }
         let limits = of_route.unwrap_or(&self.config.rate_limits);
-        let descriptors = descriptors(limits, request);
+        let Ok(descriptors) = descriptors(limits, request) else { return pass_on(request) };
         if descriptors.is_empty() {
             return Verdict::Continue(None);
         }
@@ -134,18 +135,25 @@ impl Filter {
 }
 
 /// Returns the descriptors of a request.
+///
+/// # Errors
+///
+/// They depend on a setting of Envoy.
 pub(crate) fn descriptors(
     limits: &RateLimits,
     request: &impl Request,
-) -> SmallVec<[Descriptor; 2]> {
+) -> Result<SmallVec<[Descriptor; 2]>, Ambiguous> {
     let mut descriptors = SmallVec::new();
-    for actions in &limits.0 {
+    'limits: for actions in &limits.0 {
         let mut descriptor = Descriptor::default();
-        if actions.iter().all(|action| action.apply(request, &mut descriptor)) {
-            descriptors.push(descriptor);
+        for action in actions {
+            if !action.apply(request, &mut descriptor)? {
+                continue 'limits;
+            }
         }
+        descriptors.push(descriptor);
     }
-    descriptors
+    Ok(descriptors)
 }
 
 fn pass_on(request: &mut impl Request) -> Verdict {

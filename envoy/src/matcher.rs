@@ -2,7 +2,7 @@
 
 use crate::host::Request;
 
-/// A matcher of a header. Several values of a header are joined with commas, as in Envoy.
+/// A matcher of a header.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HeaderMatcher {
     pub(crate) name: String,
@@ -34,33 +34,54 @@ pub(crate) enum Part {
     Contained,
 }
 
+/// The error of a header with several values, which match one by one and not joined with commas, or
+/// the other way round. Envoy compares them one by one since 1.39, and joined if its runtime guard
+/// `match_headers_individually` is off, which a module cannot read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ambiguous;
+
 impl HeaderMatcher {
     /// Returns `true` if the header of the request fulfils the condition.
-    pub(crate) fn matches(&self, request: &impl Request) -> bool {
-        let value = self.value(request);
-        let is_met = match (&self.condition, &value) {
-            (Condition::Present(present), value) => *present == value.is_some(),
+    ///
+    /// # Errors
+    ///
+    /// The answer depends on a setting of Envoy.
+    pub(crate) fn matches(&self, request: &impl Request) -> Result<bool, Ambiguous> {
+        let (first, count) = request.header(&self.name, 0);
+        let is_met = match (&self.condition, first) {
+            (Condition::Present(present), first) => *present == first.is_some(),
             // An absent header matches nothing else, even inverted.
-            (_, None) => return false,
-            (Condition::Text { part, text, ignores_case }, Some(value)) => {
-                part.is(value, text, *ignores_case)
+            (_, None) => return Ok(false),
+            (condition, Some(first)) => {
+                let mut is_met = condition.is_met(first);
+                let mut joined = first.to_vec();
+                for index in 1..count {
+                    let value = request.header(&self.name, index).0.unwrap_or_default();
+                    is_met |= condition.is_met(value);
+                    joined.push(b',');
+                    joined.extend_from_slice(value);
+                }
+                if count > 1 && condition.is_met(&joined) != is_met {
+                    return Err(Ambiguous);
+                }
+                is_met
             }
-            (Condition::Range(from, to), Some(value)) => std::str::from_utf8(value)
+        };
+        Ok(is_met != self.inverts)
+    }
+}
+
+impl Condition {
+    /// Returns `true` if a value of a header that is present fulfils it.
+    fn is_met(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Present(present) => *present,
+            Self::Text { part, text, ignores_case } => part.is(value, text, *ignores_case),
+            Self::Range(from, to) => std::str::from_utf8(value)
                 .ok()
                 .and_then(|text| text.parse::<i64>().ok())
                 .is_some_and(|number| (*from..*to).contains(&number)),
-        };
-        is_met != self.inverts
-    }
-
-    fn value(&self, request: &impl Request) -> Option<Vec<u8>> {
-        let (first, count) = request.header(&self.name, 0);
-        let mut value = first?.to_vec();
-        for index in 1..count {
-            value.push(b',');
-            value.extend_from_slice(request.header(&self.name, index).0.unwrap_or_default());
         }
-        Some(value)
     }
 }
 

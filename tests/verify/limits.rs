@@ -8,10 +8,10 @@ use tollgate::grpc::proto::rate_limit_service_server::{RateLimitService, RateLim
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
-use super::{report, serve_grpc, verdict, verify};
+use super::{report, verdict, verify};
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
-use crate::support::rls::Client;
+use crate::support::rls::{Client, serve_grpc};
 use crate::support::tollgate::Tollgate;
 
 /// Returns a policy with a limit of 10 per calendar day of a zone.

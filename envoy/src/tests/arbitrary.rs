@@ -87,7 +87,7 @@ proptest! {
         request.headers.extend(path.clone().map(|path| ("x-path".to_owned(), vec![path])));
         let mut expected = vec![(b"tenant".to_vec(), value)];
         expected.extend(path.map(|path| (b"path".to_vec(), path)));
-        let found = descriptors(&config.rate_limits, &request);
+        let found = descriptors(&config.rate_limits, &request).unwrap();
         prop_assert_eq!(found.len(), expected.len());
         for (descriptor, expected) in found.iter().zip(&expected) {
             let entries = descriptor.message().entries;

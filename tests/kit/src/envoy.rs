@@ -1,7 +1,7 @@
 //! A real Envoy, which `tests/run` installs.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -45,6 +45,16 @@ impl Envoy {
 
     /// Starts Envoy with flags, among them its number of worker threads.
     pub async fn start_with_flags(flags: &[&str], template: &str, values: &[(&str, &str)]) -> Self {
+        Self::start_binary(&binary(), flags, template, values).await
+    }
+
+    /// Starts another Envoy than the usual one.
+    pub async fn start_binary(
+        binary: &Path,
+        flags: &[&str],
+        template: &str,
+        values: &[(&str, &str)],
+    ) -> Self {
         let upstream = Upstream::start().await;
         let files = TempDir::new().unwrap();
         let upstream_port = upstream.address.port().to_string();
@@ -53,7 +63,7 @@ impl Envoy {
         let admin = files.path().join("admin");
         std::fs::write(&bootstrap, filled(template, &values)).unwrap();
 
-        let mut command = Command::new(binary());
+        let mut command = Command::new(binary);
         command.arg("-c").arg(&bootstrap).arg("--admin-address-path").arg(&admin);
         // Hot restart would need a base ID that is unique among the Envoys on this machine.
         command.args(["--disable-hot-restart", "--log-level", "warning"]);
@@ -123,6 +133,13 @@ pub fn binary() -> PathBuf {
     binary.expect(
         "these tests need Envoy: run `tests/run` once, which installs it in .venv and runs them",
     )
+}
+
+/// Returns the oldest Envoy that loads the module, which `tests/run` installs, too.
+pub fn oldest_binary() -> PathBuf {
+    let binary = root().join(".venv/oldest_envoy/envoy/_bin/envoy");
+    assert!(binary.exists(), "this test needs an older Envoy: run `tests/run` once");
+    binary
 }
 
 /// Returns the module of `envoy/`, which the first call builds.

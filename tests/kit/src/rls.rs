@@ -20,6 +20,15 @@ use tonic_prost::ProstCodec;
 
 use super::{TEST_TIMEOUT, becomes};
 
+/// Serves gRPC services in this process, and returns their address.
+pub async fn serve_grpc(routes: tonic::service::Routes) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tonic::transport::Server::builder().add_routes(routes);
+    tokio::spawn(server.serve_with_incoming(tonic::transport::server::TcpIncoming::from(listener)));
+    address
+}
+
 /// A connection to a service.
 #[derive(Clone)]
 pub struct Client(Channel);
