@@ -53,7 +53,7 @@ impl Limit {
         now: Timestamp,
     ) -> Result<(), Unreadable> {
         match (self.hold, &self.algorithm) {
-            (None, _) => state.drop_holds(),
+            (None, _) => state.drop_marks(),
             (Some(_), Algorithm::Gcra(gcra)) => {
                 return state.with_marks(self, now, |counter, holds| {
                     gcra.charge_marked(counter, &mut holds.marks, hits, now);
@@ -115,7 +115,7 @@ impl Limit {
             })?,
         };
         if took && self.hold.is_none() {
-            state.drop_holds();
+            state.drop_marks();
         }
         if took || self.hold.is_some() {
             state.compact(self, now);
@@ -156,9 +156,11 @@ impl Limit {
     ) -> Result<bool, Unreadable> {
         match (&self.algorithm, self.hold) {
             (Algorithm::Gcra(gcra), Some(_)) => state.with_marks(self, now, |counter, holds| {
-                // Marks that do not reach back to the charge were dropped: nothing is certain.
-                holds.covers(receipt.at)
-                    && gcra.take_back_marked(counter, &mut holds.marks, receipt, now)
+                if holds.covers(receipt.at) {
+                    gcra.take_back_marked(counter, &mut holds.marks, receipt, now)
+                } else {
+                    gcra.take_back_unmarked(counter, &mut holds.marks, receipt, now)
+                }
             }),
             (
                 algorithm @ (Algorithm::FixedWindow(_)
@@ -172,7 +174,7 @@ impl Limit {
                     limit.take_back(counter, receipt, now)
                 })?;
                 if took && hold.is_none() {
-                    state.drop_holds();
+                    state.drop_marks();
                 }
                 Ok(took)
             }

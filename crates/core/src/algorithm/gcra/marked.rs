@@ -59,6 +59,34 @@ impl Gcra {
         true
     }
 
+    /// Undoes the part of a charge that has not drained since, where the marks do not reach back to
+    /// it: it was made, or the counter was written since, under a limit without holds. Returns
+    /// `true` if it took any.
+    pub(in crate::algorithm) fn take_back_unmarked(
+        &self,
+        state: &mut State,
+        marks: &mut Marks,
+        receipt: Receipt,
+        now: Timestamp,
+    ) -> bool {
+        let mut after = state.clone();
+        if !self.take_back(&mut after, receipt, now) {
+            return false;
+        }
+        self.rescale_marked(state, marks, now);
+        if after.limit == state.limit {
+            let parts = self.interval_of(state).parts;
+            let by = state.backlog.minus(after.backlog, parts);
+            marks.lower(receipt.at, |backlog: Backlog| backlog.minus(by, parts));
+        } else {
+            // Backlogs beyond the longest have marks of another rate.
+            *marks = Marks::default();
+        }
+        *state = after;
+        marks.add(now, state.backlog);
+        true
+    }
+
     /// Drains the backlog to `now`, and converts it and the marks to this limit's rate.
     fn rescale_marked(&self, state: &mut State, marks: &mut Marks, now: Timestamp) {
         let before = state.backlog(now);

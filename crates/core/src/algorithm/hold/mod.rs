@@ -132,8 +132,9 @@ impl HoldEffect {
 /// The records of a counter, and the marks by which its charges are taken back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
-    /// Instant since which the counter was written under a limit with holds only.
-    since: Timestamp,
+    /// Instant since which the marks are complete: all writes were under a limit with holds. `None`
+    /// if the last one was not.
+    since: Option<Timestamp>,
     pub(super) marks: Marks,
     records: Records,
 }
@@ -196,9 +197,11 @@ impl HoldRequest<'_> {
 }
 
 impl Holds {
-    /// Returns the holds of a counter, creating them first.
+    /// Returns the holds of a counter that is written under a limit with holds, creating them first.
     fn of(holds: &mut Option<Box<Self>>, now: Timestamp) -> &mut Self {
-        holds.get_or_insert_with(|| Box::new(Self { since: now, ..Self::default() }))
+        let holds = holds.get_or_insert_default();
+        holds.since.get_or_insert(now);
+        holds
     }
 
     /// Returns the number of bytes that a receipt for an ID may allocate.
@@ -241,7 +244,7 @@ impl Holds {
 
     /// Returns `true` if the marks reach back to an instant.
     pub(super) fn covers(&self, then: Timestamp) -> bool {
-        self.since <= then
+        self.since.is_some_and(|since| since <= then)
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
@@ -287,10 +290,14 @@ impl State {
         })
     }
 
-    /// Drops the holds, since the counter is written under a limit without them.
-    pub(super) fn drop_holds(&mut self) {
-        if let AlgorithmState::Extended(extended) = &mut self.0 {
-            extended.holds = None;
+    /// Drops the marks, since the counter is written under a limit without holds. The records stay:
+    /// replicas with two policies may share the counter, and a hold ends under either.
+    pub(super) fn drop_marks(&mut self) {
+        if let AlgorithmState::Extended(extended) = &mut self.0
+            && let Some(holds) = &mut extended.holds
+        {
+            holds.marks = Marks::default();
+            holds.since = None;
         }
     }
 

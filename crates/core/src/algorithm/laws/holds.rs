@@ -40,7 +40,7 @@ fn limits() -> impl Strategy<Value = Limit> {
 
 fn steps() -> impl Strategy<Value = Vec<HoldStep>> {
     let wait = prop_oneof![4 => Just(0), 4 => 0u64..700, 2 => 0u64..70_000, 1 => 0..TTL + 10];
-    proptest::collection::vec((wait, 0usize..IDS.len(), 0u32..9, 0u8..4), 1..80)
+    proptest::collection::vec((wait, 0usize..IDS.len(), 0u32..9, 0u8..5), 1..80)
 }
 
 pub(super) fn request(id: &[u8], action: HoldAction) -> HoldRequest<'_> {
@@ -149,6 +149,8 @@ impl Ledger {
 proptest! {
     #[test]
     fn what_was_admitted_never_exceeds_the_limit_but_by_counted_hits(limit in limits(), steps in steps()) {
+        // Of a replica whose policy has no holds.
+        let plain = super::limit(limit.algorithm().clone(), Charge::Admitted);
         let mut state = limit.unused();
         let mut ledger = Ledger::default();
         let mut now = 0;
@@ -166,6 +168,12 @@ proptest! {
                 2 => {
                     let effect = change(&limit, &mut state, name, HoldAction::Commit(hits), now);
                     ledger.ended(id, now, effect, on_settle);
+                }
+                3 => {
+                    if plain.allows(&state, hits.into(), at(now)).unwrap() {
+                        plain.charge(&mut state, hits.into(), at(now)).unwrap();
+                        ledger.admitted.push((now, hits.into()));
+                    }
                 }
                 _ => {
                     let effect = change(&limit, &mut state, name, HoldAction::Settle, now);

@@ -31,8 +31,8 @@ const LIST: &str = "\
     }";
 /// First byte of the value of a `concurrency` limit, without flags.
 const PERMITS: u8 = 16 + 2 * 5;
-/// Bytes of a grant and a reset.
-const EXTENDED_BYTES: usize = 5 * 7;
+/// Offset of the instant of a reset, after a grant.
+const RESET_AT: usize = 3 * 7;
 /// Format of the head of the hash.
 const FORMAT: u8 = 1;
 /// Number of bytes at each end of a value by which the head names it.
@@ -97,8 +97,7 @@ fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
         return Some(HoldList::oldest_first(live.collect(), 0));
     }
     let Some(head) = &stored.head else { return Some(HoldList::default()) };
-    if !names(head, &stored.value)? {
-        // The counter was written under a limit without holds.
+    if !counts(head, &stored.value)? {
         return Some(HoldList::default());
     }
     let records = stored.read.iter().filter(|(id, _)| !id.is_empty());
@@ -112,17 +111,26 @@ fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
 
 /// Parses the value of a `concurrency` limit.
 fn permits(value: &[u8]) -> Option<Vec<Permit>> {
+    let (_, mut rest) = split(value)?;
+    let _last = number(&mut rest, 7)?;
+    let count = number(&mut rest, 2)?;
+    (0..count).map(|_| permit(&mut rest)).collect()
+}
+
+/// Returns the instant of a reset of a value, 0 without one, and the state after its tag.
+fn split(value: &[u8]) -> Option<(u64, &[u8])> {
     let (tag, mut rest) = value.split_first()?;
     if tag & TALLIED != 0 {
         let length = number(&mut rest, 4)?;
         rest = rest.get(usize::try_from(length).ok()?..)?;
     }
+    let mut reset_at = 0;
     if tag & EXTENDED != 0 {
-        rest = rest.get(EXTENDED_BYTES..)?;
+        rest = rest.get(RESET_AT..)?;
+        reset_at = number(&mut rest, 7)?;
+        rest = rest.get(7..)?;
     }
-    let _last = number(&mut rest, 7)?;
-    let count = number(&mut rest, 2)?;
-    (0..count).map(|_| permit(&mut rest)).collect()
+    Some((reset_at, rest))
 }
 
 fn permit(rest: &mut &[u8]) -> Option<Permit> {
@@ -135,18 +143,20 @@ fn permit(rest: &mut &[u8]) -> Option<Permit> {
     Some(Permit { id: id.into(), hits, taken_at, ends_at })
 }
 
-/// Returns `true` if the head of a hash is that of the holds of this value.
-fn names(head: &[u8], value: &[u8]) -> Option<bool> {
+/// Returns `true` if the records of a hash with this head count: the value is that of the head, or
+/// was written under a limit without holds since, and is no later reset.
+fn counts(head: &[u8], value: &[u8]) -> Option<bool> {
     let (format, mut rest) = head.split_first()?;
     if *format != FORMAT {
         return None;
     }
     let length = usize::try_from(number(&mut rest, 1)?).ok()?;
-    let named = rest.get(..length)?;
+    let (named, mut rest) = rest.split_at_checked(length)?;
     let part = value.len().min(FINGERPRINT);
     let first = value.get(..part)?;
     let last = value.get(value.len().checked_sub(part)?..)?;
-    Some(named == [first, last].concat())
+    let since = number(&mut rest, 7)?;
+    Some(named == [first, last].concat() || since > split(value)?.0)
 }
 
 /// Parses the record of an ID; the inner `None` if all its holds have ended.
@@ -235,11 +245,18 @@ mod tests {
         assert_eq!(open(&many, NOW).unwrap().unread, 998);
     }
 
+    /// A replica whose policy has no `hold` writes the counter, and its head is of an older value.
     #[test]
-    fn records_of_another_value_are_not_listed() {
-        let mut written_without_holds = counter(&[24; 60], &[("a", record(2_000, &[(1, 1)]))]);
-        written_without_holds.value[0] = 26 - 1;
-        assert_eq!(open(&written_without_holds, NOW), Some(HoldList::default()));
+    fn records_are_listed_after_another_write_and_not_after_a_reset() {
+        let stored = |value: &[u8]| {
+            let record = record(2_000, &[(1, 1)]);
+            Stored { value: value.to_vec(), ..counter(&[25; 60], &[("a", record)]) }
+        };
+        let reset = |at| [vec![25 | EXTENDED], vec![0; 21], number7(at), vec![24; 30]].concat();
+        // The head is of an instant of 1.
+        for (value, count) in [(vec![24; 60], 1), (reset(0), 1), (reset(1), 0), (reset(2), 0)] {
+            assert_eq!(open(&stored(&value), NOW).unwrap().holds.len(), count, "{value:?}");
+        }
         let none = Stored { value: vec![24; 60], ..Stored::default() };
         assert_eq!(open(&none, NOW), Some(HoldList::default()));
     }
@@ -257,8 +274,8 @@ mod tests {
         for (flags, before) in [
             (0, Vec::new()),
             (TALLIED, tallies.clone()),
-            (EXTENDED, vec![9; EXTENDED_BYTES]),
-            (TALLIED | EXTENDED, [tallies, vec![9; EXTENDED_BYTES]].concat()),
+            (EXTENDED, vec![9; 35]),
+            (TALLIED | EXTENDED, [tallies, vec![9; 35]].concat()),
         ] {
             let value = [vec![PERMITS | flags], before, body.clone()].concat();
             let stored = Stored { value, ..Stored::default() };

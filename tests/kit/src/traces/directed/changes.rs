@@ -5,7 +5,11 @@ use std::iter::zip;
 use tollgate::algorithm::amend::Amendment;
 use tollgate::grpc::proto::RateLimitDescriptor;
 
-use super::{TraceOperation, amend, changing, decide, hits, hold, in_one_slot, lend, look};
+use super::{
+    SECOND, TraceOperation, amend, changing, decide, hits, hold, in_one_slot, lend, look,
+    open_holds,
+};
+use crate::rls::request;
 use crate::traces::cases::STANDS_STILL_AT;
 use crate::traces::{TraceCase, TraceStep};
 
@@ -46,8 +50,12 @@ pub(super) fn cases() -> Vec<TraceCase> {
         a_backlog_drains_at_the_rate_of_its_charge_until_the_next_write(),
         times_are_exact_if_backlog_and_cost_exceed_a_double(),
     ];
-    let holds = RATES.map(two_holds_of_a_request_are_kept_after_a_charge_without_holds).to_vec();
-    [amounts.concat(), rates, holds].concat()
+    let holds = [
+        RATES.map(two_holds_of_a_request_are_kept_after_a_charge_without_holds),
+        RATES.map(holds_outlive_a_charge_by_a_replica_without_them),
+        RATES.map(a_reserve_after_a_charge_without_holds_is_taken_back),
+    ];
+    [amounts.concat(), rates, holds.concat()].concat()
 }
 
 /// Replicas judge by old amounts, or by some that were written by mistake. Whatever they lend, take
@@ -135,4 +143,41 @@ fn two_holds_of_a_request_are_kept_after_a_charge_without_holds(plain: &str) -> 
         (&*limit, vec![of_two("commit", [2, 9])]),
         (&*limit, vec![(1, decide([hold("commit", "k0", "r", 1)]))]),
     ])
+}
+
+/// Estimates are put right, and costs past them are charged, after a rollout that removed `hold`
+/// from some replicas charged a hit.
+fn holds_outlive_a_charge_by_a_replica_without_them(rate: &str) -> TraceCase {
+    let with_holds = format!("{rate}, hold: {{ ttl: 1m }}");
+    let reserve = |id, count| (1, decide([hold("reserve", "k0", id, count)]));
+    let commit = |id, cost| (SECOND, decide([hold("commit", "k0", id, cost)]));
+    changing([
+        (with_holds.as_str(), vec![reserve("r", 40), reserve("s", 20), reserve("t", 10)]),
+        (rate, vec![(1, decide([hits("k0", 1)])), (1, decide([hold("commit", "k0", "r", 1)]))]),
+        (with_holds.as_str(), vec![(0, open_holds("k0")), commit("r", 10), commit("s", 25)]),
+        (with_holds.as_str(), vec![commit("r", 10), (0, open_holds("k0"))]),
+        (rate, vec![(1, amend("k0", Amendment::Reset)), (1, decide([hits("k0", 2)]))]),
+        (with_holds.as_str(), vec![(0, open_holds("k0")), commit("t", 5), commit("u", 1)]),
+    ])
+}
+
+/// The slot of `k1` denies it.
+fn a_reserve_after_a_charge_without_holds_is_taken_back(rate: &str) -> TraceCase {
+    let with_holds = format!("{rate}, hold: {{ ttl: 1m }}");
+    let policy = |limit: &str| super::policy(&[limit, "requests_per_unit: 9, unit: hour"], false);
+    let policies = [&with_holds, rate, &with_holds].map(policy);
+    let denied = vec![hold("reserve", "k0", "r", 30), hits("k1", 10)];
+    // Three operations under each policy.
+    let trace = vec![
+        (0, decide([hold("reserve", "k0", "r", 20)])),
+        (0, decide([hold("reserve", "k0", "s", 10)])),
+        (0, look("k0")),
+        (1, decide([hits("k0", 1)])),
+        (0, look("k0")),
+        (0, look("k0")),
+        (1, TraceOperation::Overlapping(vec![request(denied), request(vec![hits("k0", 2)])])),
+        (1, decide([hold("commit", "k0", "r", 15)])),
+        (0, open_holds("k0")),
+    ];
+    TraceCase::new(policies.to_vec(), trace)
 }

@@ -66,6 +66,9 @@ local function reset(check)
     return nil
   end
   local matters = max(matters_until(check, check.value), check.own and check.own.latest or 0)
+  if check.has_hold then
+    call('DEL', check.hold_key)
+  end
   if matters <= now then
     check.value = false
     local answer = call('DEL', check.key)

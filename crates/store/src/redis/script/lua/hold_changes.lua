@@ -70,10 +70,18 @@ holds.more = function()
       charged_at = of_charge
       return judged(algorithm, at, value, hits, TAKE_BACK, nil, of_grant)
     end
+    charged_at, own.since = of_charge, own.since or own.instant
+    if own.since > of_charge then
+      -- The marks do not reach back to the charge.
+      local after, is_read, allowed, new, lives_until, left, reset, retry, window = judged(GCRA, at, value, hits, TAKE_BACK)
+      if new then
+        own.marks = marked.given_back(at, own, new)
+      end
+      return after, is_read, allowed, new, lives_until, left, reset, retry, window
+    end
     local has_data = byte(value) >= WITH_DATA
     local reset_at, new, marks = has_data and select(6, beside().split(value)) or 0, nil, nil
-    if own.since and own.since <= of_charge and of_charge > reset_at then
-      charged_at = of_charge
+    if of_charge > reset_at then
       new, marks = marked.take_back(at, value, own.instant, own.marks, hits)
     end
     if not new then
@@ -179,6 +187,7 @@ holds.more = function()
   function more.take_back(own, algorithm, at, hits, of_charge, of_grant, id, until_us, before)
     permit_operation, permit_id = NONE, id
     holds.extend(own, 0)
+    own.since = own.since or own.kept and own.instant
     if algorithm == CONCURRENCY or until_us == 0 then
       local _, _, _, new, lives_until = taken_back(own, algorithm, at, hits, of_charge, of_grant)
       return new, lives_until
@@ -202,7 +211,7 @@ holds.more = function()
   -- Gives a counter the fields of the head that it had before a charge, empty if there was none,
   -- for `write`.
   function more.restore(own, head)
-    own.since, own.latest, own.marks, own.is_stale = false, 0, '', false
+    own.since, own.latest, own.marks, own.is_stale, own.kept = false, 0, '', false, false
     if head == '' then
       call('DEL', own.hold_key)
     else
@@ -222,7 +231,7 @@ holds.more = function()
 
   -- Returns the record of an ID, whether or not it has expired; empty if there is none.
   function more.stored_record(own, id)
-    local record = id ~= '' and own.since and call('HGET', own.hold_key, id)
+    local record = id ~= '' and (own.since or own.kept) and call('HGET', own.hold_key, id)
     return type(record) == 'string' and record or ''
   end
 
@@ -232,6 +241,10 @@ holds.more = function()
   function more.undo(own)
     local expires, before = 0, 0
     local head, record = own.old_head or '', own.old_record or ''
+    if own.kept and head == '' then
+      -- Of a counter whose head was of another value: its records, and no marks.
+      head = pack('>BBI7I7B', 1, 0, own.since or own.instant, own.kept, 0)
+    end
     if own.record then
       expires, before = unpack_from('>I7', own.record), own.expired_at or 0
     end

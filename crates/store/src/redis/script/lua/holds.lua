@@ -8,7 +8,7 @@
 --   padding to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of
 --   an ID: expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and
 --   hits (4). If the value is not the one of the head, the counter was written under a limit
---   without holds: marks and records do not count.
+--   without holds: marks do not count, and records do unless it was a reset.
 -- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3
 --   settle, 4 cancel, 5 extend, 6 read, 7 reserve unless the ID has open holds, 8 commit for each
 --   check of the request), TTL us (7), 1 if a settle releases (1), ID with a length prefix (1). The
@@ -19,8 +19,8 @@
 --   ID), two amounts of hits (4, 4).
 --
 -- A counter that was loaded is a table: its keys, `value`; `since`, `latest`, `marks` and
--- `unchecked` of the head, `is_stale` if the head is of another value; `last`, the latest instant
--- before the check, and `instant`, that of the check; under gcra `whole` and `part`, the backlog at
+-- `unchecked` of the head, `is_stale` if the head is of another value, and `kept`, the latest expiry
+-- of its records if they count; `last`, the latest instant before the check, and `instant`, that of the check; under gcra `whole` and `part`, the backlog at
 -- that instant, and `amount`, the limit that it is based on, unless it is to be read; `least`,
 -- until which the keys live at least, and `renews` if the hash needs another time to live;
 -- `written_at`, the instant of the charge; `old_head` and `old_record` before it; `gone`, the IDs
@@ -53,8 +53,9 @@ do
     local own = {
       key = key, hold_key = hold_key, value = value, since = false, latest = 0, marks = '', unchecked = 0,
       last = 0, instant = now, whole = false, part = 0, amount = 0, least = 0, renews = false, written_at = now,
-      old_head = head,
+      old_head = head, kept = false,
     }
+    local began
     -- A command that fails returns a table, whose length is 0. Two bytes of a head are read first.
     if value and #value < MIN_VALUE or head and #head < 2 then
       return nil
@@ -70,6 +71,8 @@ do
       elseif length ~= 2 * size or sub(head, 3, size + 2) ~= first
         or first ~= final and sub(head, size + 3, length + 2) ~= final then
         own.is_stale, own.old_head = true, false
+        began, own.kept = unpack_from('>I7I7', head, length + 3)
+        own.latest = own.kept
       else
         own.since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
         if #head < place + MARK_BYTES * count + 3 then
@@ -97,6 +100,9 @@ do
         end
       else
         last = unpack_from('>I7', state, 2)
+      end
+      if began and has_data and began <= reset_at then
+        own.kept, own.latest = false, 0
       end
       local instant, latest = now, has_data and max(last, granted_at, reset_at) or last
       if latest > now then
@@ -135,7 +141,7 @@ do
   local function record_of(own, id)
     local record = own.changed and own.changed[id]
     if record == nil then
-      record = own.since and not own.is_stale and call('HGET', own.hold_key, id)
+      record = (own.kept or own.since and not own.is_stale) and call('HGET', own.hold_key, id)
     end
     if record and #record >= RECEIPTS - 1 and #record == RECEIPTS - 1 + RECEIPT * byte(record, 9)
       and unpack_from('>I7', record) > own.instant then
@@ -275,7 +281,7 @@ do
       lives_until = own.least
     end
     local hold_key, head, answer = own.hold_key, holds.head_of(own, new), nil
-    if own.is_stale then
+    if own.is_stale and not own.kept then
       call('DEL', hold_key)
     end
     if own.changed then

@@ -226,7 +226,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
         r.befores[i], r.afters[i] = other.value or '', beside().bare(state.value or '')
       end
       if own then
-        local has_record = check.id ~= '' and check.algorithm ~= CONCURRENCY and not own.is_stale
+        local has_record = check.id ~= '' and check.algorithm ~= CONCURRENCY and (own.kept or not own.is_stale)
         local stored = has_record and call('HGET', own.hold_key, check.id) or ''
         stored = type(stored) == 'string' and stored or ''
         local before = other.changed[check.id]

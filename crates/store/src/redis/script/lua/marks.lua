@@ -196,6 +196,20 @@ do
     return sealed(add(marks, own.instant, whole, part))
   end
 
+  -- Returns the marks of a counter of which a part of a charge is taken back that they do not reach,
+  -- by its new value.
+  function marked.given_back(at, own, new)
+    local whole, part, l, _, amount, marks = settled(at, own.value, own.instant, own.marks)
+    local left, left_part, of = backlog(at, new, own.instant)
+    if of == amount then
+      local by, by_part = minus(whole, part, left, left_part, l)
+      marks = lowered(marks, charged_at, by, by_part, l)
+    else
+      marks = ''
+    end
+    return add(marks, own.instant, left, left_part)
+  end
+
   -- Undoes the part of a charge of hits that is still in the backlog, by the marks since. Returns
   -- the new value and the marks; no value if no hits of it are left.
   function marked.take_back(at, value, instant, marks, hits)
