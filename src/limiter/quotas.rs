@@ -4,7 +4,7 @@ use super::{Limiter, Live, LoanTarget};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::lease::Lease;
 use crate::descriptor::{Descriptor, Entry};
-use crate::policy::{NoQuota, Policy, Rule, UnsupportedQuota};
+use crate::policy::{NoQuota, Policy, UnsupportedQuota};
 use crate::store::Store;
 
 /// The treatment of a bucket by the policies in force.
@@ -17,7 +17,19 @@ pub enum BucketTarget<'a> {
     /// A limit in shadow mode: it denies nothing.
     Shadow(LoanTarget<'a>),
     /// A limit that RLQS cannot enforce.
-    Unsupported(&'a Rule, NoQuota, UnsupportedQuota),
+    Unsupported(LoanTarget<'a>, NoQuota, UnsupportedQuota),
+}
+
+impl<'a> BucketTarget<'a> {
+    /// Returns the limit with its counter; `None` if no limit applies.
+    pub fn counter(&self) -> Option<&LoanTarget<'a>> {
+        match self {
+            Self::Limited(target, _) | Self::Shadow(target) | Self::Unsupported(target, ..) => {
+                Some(target)
+            }
+            Self::Unlimited => None,
+        }
+    }
 }
 
 impl<S: Store> Limiter<S> {
@@ -49,7 +61,7 @@ impl<S: Store> Limiter<S> {
             Ok(_) | Err(Some(_)) if self.is_shadow(rule) => BucketTarget::Shadow(target),
             Ok((_, lease)) => BucketTarget::Limited(target, lease),
             Err(Some(reason)) => {
-                BucketTarget::Unsupported(rule, reason, policy.unsupported_quota())
+                BucketTarget::Unsupported(target, reason, policy.unsupported_quota())
             }
             Err(None) => BucketTarget::Unlimited,
         }

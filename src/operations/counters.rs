@@ -73,6 +73,8 @@ pub struct AmendedCounter {
     pub cached_for: Option<Micros>,
     /// Maximum time for which any replica may use hits that it leased before.
     pub leased: Option<Micros>,
+    /// `true` if hits are lent to proxies by RLQS, which a grant does not reach.
+    pub is_lent_to_proxies: bool,
 }
 
 /// Returns the callers that used up the counter of a descriptor.
@@ -155,6 +157,7 @@ pub(super) async fn change(
         valueless_key: valueless_key(&entries),
         cached_for: None,
         leased: rule.lease().map(|lease| lease.ttl),
+        is_lent_to_proxies: rule.quota().is_ok(),
     })
 }
 

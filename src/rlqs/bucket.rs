@@ -111,13 +111,15 @@ impl QuotaBucket {
         self.ledger.take_stranded()
     }
 
-    /// Replaces the terms, if they have changed; the proxy gets another assignment at once.
-    pub fn set_terms(&mut self, terms: BucketTerms, now: Instant) {
+    /// Replaces the terms, if they have changed; the proxy gets another assignment at once. Loans
+    /// of the same counter are settled as any: what is left of them comes back.
+    pub fn set_terms(&mut self, terms: BucketTerms, is_same_counter: bool, now: Instant) {
+        if !is_same_counter {
+            self.ledger.forfeit();
+        }
         if terms == self.terms {
             return;
         }
-        // The receipts are those of another counter or limit.
-        self.ledger.forfeit();
         (self.terms, self.held, self.window_end) = (terms, Held::Nothing, None);
         self.due = Some(now);
     }
@@ -164,13 +166,13 @@ impl QuotaBucket {
         if let Held::Loan { left, .. } = &mut self.held {
             *left = left.saturating_sub(allowed);
         }
-        let Settlement { overrun, mut returns } = self.ledger.report(allowed, covered);
+        let Settlement { overrun, forfeited, mut returns } = self.ledger.report(allowed, covered);
         if !options.returns {
             self.ledger.keep_charged(std::mem::take(&mut returns));
         }
         let afterwards = match self.terms {
             BucketTerms::Open | BucketTerms::Closed => 0,
-            BucketTerms::Shadow => allowed,
+            BucketTerms::Shadow => overrun + forfeited,
             BucketTerms::Lent(_) => overrun,
         };
         Reported {

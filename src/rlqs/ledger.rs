@@ -47,6 +47,8 @@ struct HeldLoan {
     /// Hits that can still be given back.
     returnable: u64,
     is_settled: bool,
+    /// `true` if it is of another counter.
+    is_forfeited: bool,
 }
 
 /// The effect of a report on the loans of a bucket.
@@ -54,6 +56,8 @@ struct HeldLoan {
 pub(super) struct Settlement {
     /// Hits that were admitted beyond all loans.
     pub(super) overrun: u64,
+    /// Hits that were admitted of loans of another counter.
+    pub(super) forfeited: u64,
     /// Hits to give back.
     pub(super) returns: Vec<Receipt>,
 }
@@ -84,6 +88,7 @@ impl LoanLedger {
             open: receipt.hits,
             returnable: receipt.hits,
             is_settled: false,
+            is_forfeited: false,
         });
     }
 
@@ -95,10 +100,12 @@ impl LoanLedger {
     /// Records a report. It has all hits that were admitted before `covered`.
     pub(super) fn report(&mut self, allowed: u64, covered: Option<Instant>) -> Settlement {
         let mut left = allowed;
+        let mut forfeited = 0;
         for loan in &mut self.loans {
             let taken = left.min(loan.open);
             loan.open -= taken;
             left -= taken;
+            forfeited += if loan.is_forfeited { taken } else { 0 };
         }
         self.used += allowed - left;
         for loan in &mut self.loans {
@@ -109,7 +116,7 @@ impl LoanLedger {
         }
         let returns = self.give_back();
         self.forget();
-        Settlement { overrun: left, returns }
+        Settlement { overrun: left, forfeited, returns }
     }
 
     /// Returns the hits that no proxy has admitted or can still admit, oldest first.
@@ -158,12 +165,14 @@ impl LoanLedger {
         self.loans.iter().all(|loan| loan.is_settled)
     }
 
-    /// Gives up all returns: the counter or its limit is another one from now on. What a proxy
-    /// still admits of the loans is no overrun.
+    /// Gives up all returns: the counter is another one from now on. What a proxy still admits of
+    /// the loans is no overrun.
     pub(super) fn forfeit(&mut self) {
         self.strand();
         (self.lent, self.used, self.returned) = (0, 0, 0);
-        self.loans.iter_mut().for_each(|loan| loan.returnable = 0);
+        for loan in &mut self.loans {
+            (loan.returnable, loan.is_forfeited) = (0, true);
+        }
     }
 
     /// Counts hits that could be given back, and are not.
@@ -210,7 +219,7 @@ mod tests {
         /// Reports hits, and returns the overrun and the hits of each receipt that come back.
         fn report(&mut self, allowed: u64, covered: u64) -> (u64, Vec<u64>) {
             let covered = after(self.start, Duration::from_secs(covered));
-            let Settlement { overrun, returns } = self.ledger.report(allowed, Some(covered));
+            let Settlement { overrun, returns, .. } = self.ledger.report(allowed, Some(covered));
             (overrun, returns.iter().map(|receipt| receipt.hits).collect())
         }
     }

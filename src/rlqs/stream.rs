@@ -294,7 +294,7 @@ mod tests {
         for (second, terms) in [(1, closed), (2, open), (1, closed), (2, open)] {
             for place in &places {
                 let bucket = &mut stream.get_mut(*place).unwrap().bucket;
-                bucket.set_terms(terms, at(second));
+                bucket.set_terms(terms, true, at(second));
                 (0..20).for_each(|_| stream.schedule(*place));
             }
             assert!(stream.due.len() <= 2_000 + MIN_QUEUE);
@@ -319,7 +319,7 @@ mod tests {
             let at = after(now, Duration::from_secs(second));
             let terms = if second % 2 == 0 { BucketTerms::Open } else { BucketTerms::Closed };
             for place in places {
-                stream.get_mut(place).unwrap().bucket.set_terms(terms, at);
+                stream.get_mut(place).unwrap().bucket.set_terms(terms, true, at);
                 stream.schedule(place);
                 lengths.push(stream.due.len());
             }

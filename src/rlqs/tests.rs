@@ -133,28 +133,45 @@ fn hits_admitted_beyond_all_loans_are_charged_afterwards() {
 }
 
 #[test]
-fn a_changed_limit_replaces_the_assignment_and_gives_nothing_back() {
+fn a_changed_limit_replaces_the_assignment_and_the_rest_of_it_comes_back() {
     let now = Instant::now();
+    let changed = BucketTerms::Lent(LentTerms { generation: 2, ..terms(10, 15) });
     let (mut bucket, _) = lent(100, 60, now);
-    bucket.set_terms(BucketTerms::Lent(terms(1_000, 15)), now);
+    bucket.set_terms(BucketTerms::Lent(terms(1_000, 15)), true, now);
     assert_eq!(bucket.due(), Some(now + 60 * SECOND), "the same terms");
-    bucket.set_terms(BucketTerms::Lent(LentTerms { generation: 2, ..terms(10, 15) }), now);
+    bucket.set_terms(changed, true, now);
     assert_eq!(bucket.due(), Some(now));
     assert_eq!(bucket.step(now, &OPTIONS), BucketStep::Want(10));
     let (step, _) = bucket.wanted_result(WantResult::Denied(None), now, &OPTIONS);
     assert!(matches!(step, BucketStep::Assign(Assignment::Blanket(Blanket::Deny, 10))), "{step:?}");
     let late = now + 60 * SECOND;
-    assert_eq!(report(&mut bucket, 100, late, late), (0, 0), "of the old loan: no overrun");
-    let (mut bucket, _) = lent(100, 60, now);
-    bucket.set_terms(BucketTerms::Lent(LentTerms { generation: 2, ..terms(10, 15) }), now);
-    assert_eq!(report(&mut bucket, 30, late, late), (0, 0), "the rest does not come back");
+    for (is_same_counter, rest) in [(true, 70), (false, 0)] {
+        for terms in [changed, BucketTerms::Closed] {
+            let (mut bucket, _) = lent(100, 60, now);
+            bucket.set_terms(terms, is_same_counter, now);
+            assert_eq!(report(&mut bucket, 30, late, late), (0, rest), "{terms:?}");
+            assert_eq!(bucket.take_stranded(), if is_same_counter { 0 } else { 100 });
+        }
+    }
+}
+
+#[test]
+fn in_shadow_mode_hits_of_a_loan_of_the_same_counter_are_not_charged_again() {
+    let now = Instant::now();
+    for (is_same_counter, afterwards) in [(true, 10), (false, 110)] {
+        let (mut bucket, _) = lent(100, 60, now);
+        bucket.set_terms(BucketTerms::Shadow, is_same_counter, now);
+        let usage = BucketUsage { allowed: 110, denied: 0 };
+        let reported = bucket.report(usage, None, now + REPORT_INTERVAL, &OPTIONS);
+        assert_eq!(reported.afterwards, afterwards);
+    }
 }
 
 #[test]
 fn a_step_that_finds_no_room_waits_although_it_is_due() {
     let now = Instant::now();
     let (mut bucket, _) = lent(100, 60, now);
-    bucket.set_terms(BucketTerms::Closed, now);
+    bucket.set_terms(BucketTerms::Closed, false, now);
     for second in 0..3 {
         let now = now + second * SECOND;
         bucket.postpone(now);

@@ -133,6 +133,21 @@ async fn the_proposed_grant_suffices_and_a_mistaken_one_is_reported() {
 }
 
 #[test]
+fn a_grant_that_proxies_do_not_get_is_reported() {
+    let lent = "{ requests_per_unit: 9, unit: day, lease: { size: 5, ttl: 1s, rlqs: { ttl: 15s, size: 5 } } }";
+    let policies = Policies::of(&format!(
+        "domain: test\ndescriptors: [{{ key: user, rate_limit: {lent} }}]\n"
+    ));
+    let service = Tollgate::serve(policies.path());
+    let admin = service.admin.to_string();
+    for (hits, is_noted) in [("5", true), ("0", false)] {
+        let arguments = ["grant", hits, "--for", "10m", "--admin", &admin, "test", "user=ann"];
+        let granted = stdout(&output(arguments));
+        assert_eq!(granted.contains("note: proxies that use RLQS"), is_noted, "{granted}");
+    }
+}
+
+#[test]
 fn a_closed_output_does_not_panic() {
     let service = Tollgate::serve(Policies::of(&yearly("user", 2)).path());
     let words = ["hit", &service.grpc.to_string(), "test", "user=ann", "--count", "3"];

@@ -95,6 +95,19 @@ async fn unused_hits_come_back_unless_returns_are_off() {
 }
 
 #[tokio::test]
+async fn hits_that_an_envoy_holds_come_back_after_an_edit_of_their_limit() {
+    let policies = Policies::of(POLICY);
+    let service = Tollgate::serve_with(policies.path(), &["--rlqs-guard", "1s"]);
+    let envoy = envoy(service.grpc).await;
+    passes(&envoy).await;
+    policies.write("policy.yaml", &POLICY.replace("1000", "1100"));
+    let web = Web::new(service.http);
+    let left = async || remaining(&service).await;
+    becomes("all but a request are left", TEST_TIMEOUT, left, |left| *left >= 1_100 - 5).await;
+    assert_eq!(web.metric("tollgate_rlqs_hits_stranded_total").await, 0);
+}
+
+#[tokio::test]
 async fn a_bucket_beyond_the_bounds_is_denied_while_it_is_used_and_forgotten_once_it_is_idle() {
     let service = serve(&[]);
     let envoy = envoy(service.grpc).await;

@@ -367,10 +367,16 @@ async fn change(
         Amendment::Grant { hits, length } => format!("{hits} hits granted for {length}"),
     };
     let amended = api.operations.amend(&domain, &descriptor, amendment, audit).await;
-    let mut changed = amended
-        .map(Changed::from)
-        .inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
+    let amended =
+        amended.inspect_err(|_| audit.add(&format!(": {what}: not confirmed, see the status")))?;
+    let is_lent_to_proxies = amended.is_lent_to_proxies;
+    let mut changed = Changed::from(amended);
     changed.notes.extend(changed.note(amendment));
+    if is_lent_to_proxies && matches!(amendment, Amendment::Grant { hits: 1.., .. }) {
+        changed
+            .notes
+            .push("proxies that use RLQS get hits of the limit, none of the grant".to_owned());
+    }
     let what = match amendment {
         Amendment::Refund(_) => format!("{} of {what}", changed.given_back()),
         Amendment::Look | Amendment::Reset | Amendment::Grant { .. } => what,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tracing::warn;
 
-use super::lending::{TargetTerms as _, counter};
+use super::lending::{TargetTerms as _, charged};
 use super::messages::OF_BUCKET;
 use super::{BucketMemory, QuotaSession, report, response};
 use crate::limiter::{BucketTarget, Live};
@@ -50,12 +50,12 @@ impl<B: Backend> QuotaSession<B> {
         };
         metrics.buckets.inc();
         let target = self.target(live, id);
-        if let BucketTarget::Unsupported(rule, reason, answer) = &target {
+        if let BucketTarget::Unsupported(limit, reason, answer) = &target {
             metrics.unsupported.inc();
             if let Some(times) = self.rls.quotas.unsupported.due() {
                 warn!(
-                    domain = rule.domain(),
-                    rule = rule.path(),
+                    domain = limit.rule().domain(),
+                    rule = limit.rule().path(),
                     reason = reason.text(),
                     help = reason.help(),
                     ?answer,
@@ -64,12 +64,12 @@ impl<B: Backend> QuotaSession<B> {
                 );
             }
         }
-        let terms = target.terms();
+        let (terms, counter) = target.terms();
         let lent = self.lent_to_proxy(&target);
         if self.stream.is_empty() {
             (self.policies, self.policies_at) = (Some(live.generation()), instant());
         }
-        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), lent };
+        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), lent, counter };
         Some(self.stream.open(id, terms, memory))
     }
 
@@ -107,8 +107,8 @@ impl<B: Backend> QuotaSession<B> {
             return BucketTerms::answer_beyond_bounds(None, without_hits);
         }
         let target = self.target(live, id);
-        let terms = target.terms();
-        if let Some(target) = counter(target) {
+        let (terms, _) = target.terms();
+        if let Some(target) = charged(target) {
             target.count_decided(usage.allowed, usage.denied);
             if terms.are_charged() {
                 self.rls.metrics.loans.quotas.overrun.inc_by(usage.allowed);
@@ -130,15 +130,16 @@ impl<B: Backend> QuotaSession<B> {
             self.turn.spend(OF_BUCKET).await;
             let Some(entry) = self.stream.get(place) else { continue };
             let target = self.target(live, &entry.id);
-            let terms = target.terms();
-            if terms == *entry.bucket.terms() {
+            let (terms, counter) = target.terms();
+            let is_same_counter = counter == entry.held.counter;
+            if terms == *entry.bucket.terms() && is_same_counter {
                 continue;
             }
             let lent = self.lent_to_proxy(&target);
             self.withdraw_want(place);
             if let Some(entry) = self.stream.get_mut(place) {
-                entry.bucket.set_terms(terms, now);
-                entry.held.lent = lent;
+                entry.bucket.set_terms(terms, is_same_counter, now);
+                (entry.held.lent, entry.held.counter) = (lent, counter);
                 changed.push(place);
             }
         }

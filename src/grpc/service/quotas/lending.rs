@@ -26,21 +26,23 @@ use crate::telemetry::metrics::Metrics;
 /// Hits to charge and lend that reports and times bring, with the places of their buckets.
 pub(super) type Wants = Vec<(usize, u32)>;
 
-/// The terms of a target.
+/// The terms of a target, and its counter.
 pub(super) trait TargetTerms {
-    /// Returns the terms.
-    fn terms(&self) -> BucketTerms;
+    /// Returns the terms, and the digest of the counter; `None` without one.
+    fn terms(&self) -> (BucketTerms, Option<CounterDigest>);
 }
 
 impl TargetTerms for BucketTarget<'_> {
-    fn terms(&self) -> BucketTerms {
-        match self {
-            Self::Unlimited | Self::Unsupported(_, _, UnsupportedQuota::Allow) => BucketTerms::Open,
-            Self::Unsupported(_, _, UnsupportedQuota::Deny) => BucketTerms::Closed,
-            Self::Shadow(_) => BucketTerms::Shadow,
-            Self::Limited(target, _) if target.limit().is_ban() => BucketTerms::Closed,
-            Self::Limited(target, lease) => {
-                let counter = CounterDigest::of(target.rule().domain(), target.key());
+    fn terms(&self) -> (BucketTerms, Option<CounterDigest>) {
+        let counter = self.counter();
+        let counter = counter.map(|target| CounterDigest::of(target.rule().domain(), target.key()));
+        let terms = match (self, counter) {
+            (Self::Unlimited | Self::Unsupported(_, _, UnsupportedQuota::Allow), _) => {
+                BucketTerms::Open
+            }
+            (Self::Unsupported(_, _, UnsupportedQuota::Deny), _) => BucketTerms::Closed,
+            (Self::Shadow(_), _) => BucketTerms::Shadow,
+            (Self::Limited(target, lease), Some(counter)) if !target.limit().is_ban() => {
                 BucketTerms::Lent(LentTerms {
                     lease: *lease,
                     at_once: target.limit().at_once(),
@@ -52,23 +54,17 @@ impl TargetTerms for BucketTarget<'_> {
                     },
                 })
             }
-        }
+            (Self::Limited(..), _) => BucketTerms::Closed,
+        };
+        (terms, counter)
     }
 }
 
-/// Returns the counter of a target that has one.
-pub(super) fn counter(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
+/// Returns the counter to which hits of a target are charged.
+pub(super) fn charged(target: BucketTarget<'_>) -> Option<LoanTarget<'_>> {
     match target {
         BucketTarget::Limited(target, _) | BucketTarget::Shadow(target) => Some(target),
         BucketTarget::Unlimited | BucketTarget::Unsupported(..) => None,
-    }
-}
-
-/// Returns the digest of the counter and the limit from which hits are lent.
-fn generation_of(terms: &BucketTerms) -> Option<u64> {
-    match terms {
-        BucketTerms::Lent(terms) => Some(terms.generation),
-        BucketTerms::Open | BucketTerms::Shadow | BucketTerms::Closed => None,
     }
 }
 
@@ -97,7 +93,7 @@ impl<B: Backend> QuotaSession<B> {
         counted.inc_by(afterwards);
         if usage != BucketUsage::default()
             && let Some(entry) = self.stream.get(place)
-            && let Some(target) = counter(self.target(live, &entry.id))
+            && let Some(target) = charged(self.target(live, &entry.id))
         {
             target.count_decided(usage.allowed, usage.denied);
             let charge = self.pending_charge(&entry.id, &target, afterwards);
@@ -117,7 +113,7 @@ impl<B: Backend> QuotaSession<B> {
     }
 
     /// Takes hits back in the background. Returns `false` if they stay charged: by the policies in
-    /// force, the bucket has another counter or limit.
+    /// force, the bucket has another counter.
     pub(super) fn give_back(&self, place: usize, receipt: Receipt) -> bool {
         let is_given_back = self.try_give_back(place, receipt).is_some();
         if !is_given_back {
@@ -130,11 +126,11 @@ impl<B: Backend> QuotaSession<B> {
         let snapshot = self.rls.limiter.snapshot();
         let entry = self.stream.get(place)?;
         let target = self.target(snapshot.as_deref()?, &entry.id);
-        if generation_of(&target.terms())? != generation_of(entry.bucket.terms())? {
+        let (_, counter) = target.terms();
+        if counter? != entry.held.counter? {
             return None;
         }
-        let check = counter(target)?;
-        self.rls.limiter.store().loans().give_back(&check.check(), receipt);
+        self.rls.limiter.store().loans().give_back(&target.counter()?.check(), receipt);
         Some(())
     }
 
@@ -167,7 +163,7 @@ impl<B: Backend> QuotaSession<B> {
     }
 
     fn counter<'a>(&self, live: &'a Live, place: usize) -> Option<LoanTarget<'a>> {
-        counter(self.target(live, &self.stream.get(place)?.id))
+        charged(self.target(live, &self.stream.get(place)?.id))
     }
 
     fn want<'a>(&self, live: &'a Live, place: usize, hits: u32) -> Option<HitsWanted<'a>> {

@@ -49,6 +49,7 @@ use crate::grpc::request::RequestError;
 use crate::grpc::rights::DomainRights;
 use crate::http2::{CallAccount, CallHold, Delivery, RequestBody};
 use crate::limiter::Undecided;
+use crate::receipts::CounterDigest;
 use crate::rlqs::QuotaOptions;
 use crate::rlqs::bucket::BucketStep;
 use crate::rlqs::share::{ProxyWant, WantTable};
@@ -141,6 +142,8 @@ struct BucketMemory {
     want: ProxyWant,
     /// The hits that the proxy holds of a rule; `None` if it is lent none.
     lent: Option<ProxyHits>,
+    /// The counter of its loans; `None` without a limit.
+    counter: Option<CounterDigest>,
 }
 
 impl<B: Backend> Rls<Layered<B>> {

@@ -235,16 +235,25 @@ async fn a_loan_that_waited_is_sent_for_the_time_that_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hits_of_a_replaced_limit_are_not_given_back_to_another_counter() {
-    let mut test = TestSession::new(WIDE);
-    opened(&mut test, 1).await;
-    let (place, action) = test.session.pending.pop().unwrap();
-    let PendingAction::Assign(Assignment::Loan(loan, _)) = action else { panic!("{action:?}") };
-    assert!(test.session.give_back(place, loan.receipt));
-    install(&test.in_force, &POLICY.replace("1000", "2000"));
-    assert!(!test.session.give_back(place, loan.receipt));
-    let stranded = test.session.rls.metrics.loans.quotas.stranded.get();
-    assert_eq!(stranded, loan.receipt.hits);
+async fn hits_of_a_replaced_limit_are_given_back_to_its_counter_and_to_no_other() {
+    // An edit leaves the counter what it is, unless that is of other windows.
+    for (was, is, is_given_back) in [
+        ("1000", "2000", true),
+        ("1000", "0", true),
+        ("rate_limit:", "shadow_mode: true\n    rate_limit:", true),
+        ("lease:", "record: [user], lease:", true),
+        ("unit: day", "unit: hour", false),
+        ("key: tenant", "key: other", false),
+    ] {
+        let mut test = TestSession::new(WIDE);
+        opened(&mut test, 1).await;
+        let (place, action) = test.session.pending.pop().unwrap();
+        let PendingAction::Assign(Assignment::Loan(loan, _)) = action else { panic!("{action:?}") };
+        install(&test.in_force, &POLICY.replace(was, is));
+        assert_eq!(test.session.give_back(place, loan.receipt), is_given_back, "{is}");
+        let stranded = test.session.rls.metrics.loans.quotas.stranded.get();
+        assert_eq!(stranded, if is_given_back { 0 } else { loan.receipt.hits });
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,7 +197,7 @@ impl HoldRequest<'_> {
 }
 
 impl Holds {
-    /// Returns the holds of a counter that is written under a limit with holds, creating them first.
+    /// Returns the holds of a counter that is written under a limit with them, creating them first.
     fn of(holds: &mut Option<Box<Self>>, now: Timestamp) -> &mut Self {
         let holds = holds.get_or_insert_default();
         holds.since.get_or_insert(now);

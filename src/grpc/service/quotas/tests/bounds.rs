@@ -43,7 +43,8 @@ fn full(policy: &str) -> TestSession {
     install(&test.in_force, policy);
     for number in 0..u32::try_from(MAX_BUCKETS).unwrap() {
         let hold = test.session.account.hold(0).unwrap();
-        let memory = BucketMemory { _hold: hold, want: ProxyWant::default(), lent: None };
+        let memory =
+            BucketMemory { _hold: hold, want: ProxyWant::default(), lent: None, counter: None };
         test.session.rls.metrics.loans.quotas.buckets.inc();
         test.session.stream.open(&number.to_be_bytes(), BucketTerms::Open, memory);
     }
