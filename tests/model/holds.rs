@@ -220,12 +220,24 @@ impl Model for Holds {
             Step::Reserve(number) => self.reserve(&mut next, number),
             Step::Commit(number, cost) => {
                 self.limit
-                    .change_hold(counter, request(number, HoldAction::Commit(cost)), now)
+                    .change_hold(
+                        counter,
+                        request(number, HoldAction::Commit(cost)),
+                        Recorded::default(),
+                        now,
+                    )
                     .unwrap();
                 self.end(&mut next.ids[number], Some(cost), second);
             }
             Step::Settle(number) => {
-                self.limit.change_hold(counter, request(number, HoldAction::Settle), now).unwrap();
+                self.limit
+                    .change_hold(
+                        counter,
+                        request(number, HoldAction::Settle),
+                        Recorded::default(),
+                        now,
+                    )
+                    .unwrap();
                 self.end(&mut next.ids[number], None, second);
             }
             Step::Tick if self.is_concurrency() => {

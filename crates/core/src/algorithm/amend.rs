@@ -236,6 +236,25 @@ impl State {
         self.grant(now).is_some_and(|grant| hits <= grant.left)
     }
 
+    /// Returns `true` if there is a grant, with hits left or not.
+    pub(super) fn has_grant(&self) -> bool {
+        self.extended().is_some_and(|extended| extended.grant.is_some())
+    }
+
+    /// Takes up to so many hits from the grant of an instant. Returns the hits that it lacks.
+    pub(super) fn take_past(&mut self, granted_at: Timestamp, hits: u64, now: Timestamp) -> u64 {
+        if let AlgorithmState::Extended(extended) = &mut self.0
+            && let Some(Granted { grant, at }) = &mut extended.grant
+            && *at == granted_at
+            && now < grant.until
+        {
+            let taken = hits.min(grant.left);
+            grant.left = grant.left.saturating_sub(taken);
+            return hits.saturating_sub(taken);
+        }
+        hits
+    }
+
     /// Takes hits from the grant and returns the instant that identifies it.
     pub(super) fn take_of_grant(&mut self, hits: u64) -> Option<Timestamp> {
         let AlgorithmState::Extended(extended) = &mut self.0 else { return None };

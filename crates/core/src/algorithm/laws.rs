@@ -3,6 +3,7 @@
 
 mod amend;
 mod amounts;
+mod corrected;
 mod extended;
 mod holds;
 mod limits;

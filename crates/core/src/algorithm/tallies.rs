@@ -62,8 +62,7 @@ impl Limit {
         denied: u64,
     ) -> bool {
         let Recorded { entries, may_grow } = recorded;
-        let is_nothing = entries.is_empty() || (charged, denied) == (0, 0);
-        if is_nothing || (!may_grow && state.tallies().is_empty()) {
+        if (charged, denied) == (0, 0) || !state.tallies_grow(recorded) {
             return false;
         }
         state.attach(self, |extended| {
@@ -85,6 +84,11 @@ impl Limit {
 }
 
 impl State {
+    /// Returns `true` if hits of these entries are tallied.
+    pub(super) fn tallies_grow(&self, recorded: Recorded<'_>) -> bool {
+        !recorded.entries.is_empty() && (recorded.may_grow || !self.tallies().is_empty())
+    }
+
     /// Returns the tallies, unordered.
     pub fn tallies(&self) -> &[EntryTally] {
         self.extended().map_or(&[], |extended| &extended.tallies.0)

@@ -295,9 +295,9 @@ impl<'a> LockedRequest<'a, '_> {
         let holding = match (check.hold, check.limit.hold()) {
             // What is there can always be ended; only a cost without a hold takes memory.
             (Some(hold), _) if state.has_hold(hold, self.now) => return true,
-            (Some(hold), _) => state.holding_bytes(hold),
+            (Some(hold), _) => state.holding_bytes(hold, recorded),
             // The marks of a plain charge.
-            (None, Some(_)) => state.holding_bytes(&HoldRequest::PLAIN),
+            (None, Some(_)) => state.holding_bytes(&HoldRequest::PLAIN, &[]),
             (None, None) => 0,
         };
         let growth = state.growth_bytes() + state.tallying_bytes(recorded) + holding;

@@ -33,6 +33,48 @@ pub fn across_slots() -> impl Strategy<Value = TraceCase> {
         .prop_map(|(rules, trace)| TraceCase::new(vec![text_of(&rules, false)], trace))
 }
 
+/// Generates rules that record callers, which change meanwhile if they are of one slot, and more
+/// grants.
+pub fn of_callers(in_one_slot: bool) -> impl Strategy<Value = TraceCase> {
+    let recording = |rule: RandomRule| {
+        let limit = format!("{}, record: [who]", rule.limit);
+        RandomRule { limit, ..rule }
+    };
+    let pairs = prop::collection::vec(changing_rules(), 2..5);
+    // Less than a minute in total, for which all stores keep a counter that does not matter.
+    let steps = prop_oneof![4 => Just(0), 6 => 1i64..50, 2 => -50i64..0, 3 => 1_000i64..200_000];
+    let calls = traces(steps).prop_flat_map(|trace| {
+        let length = trace.len();
+        let others =
+            (select(vec!["ann", "bob", "cy"]), 0u8..12, select(vec!["k0=a", "k1=a", "k2=a"]));
+        (Just(trace), prop::collection::vec(others, length))
+    });
+    (pairs, calls).prop_map(move |(pairs, (mut trace, others))| {
+        for ((_, operation), (who, kind, key)) in trace.iter_mut().zip(others) {
+            let length = Micros::from_secs(5);
+            match (&mut *operation, kind) {
+                (TraceOperation::Decide(call), 0..=7) => {
+                    call.descriptors.push(descriptor(&[("who", who)]));
+                }
+                (TraceOperation::Decide(_), 8) => {
+                    let grant = Amendment::Grant { hits: 7, length };
+                    *operation = TraceOperation::Amend(key.to_owned(), grant);
+                }
+                (TraceOperation::Decide(_), 9 | 10) => {
+                    *operation = TraceOperation::Tallies(key.to_owned());
+                }
+                _ => {}
+            }
+        }
+        let (before, after): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let [before, after] = [before, after]
+            .map(|rules| rules.into_iter().map(recording).collect::<Vec<RandomRule>>());
+        let policies = if in_one_slot { vec![&before, &after, &before] } else { vec![&before] };
+        let policies = policies.into_iter().map(|rules| text_of(rules, in_one_slot)).collect();
+        TraceCase::new(policies, trace)
+    })
+}
+
 /// Generates more holds with instants of their own than a counter has marks, which are then merged,
 /// while the rate changes.
 pub fn merging_marks() -> impl Strategy<Value = TraceCase> {

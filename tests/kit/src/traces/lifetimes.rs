@@ -90,6 +90,9 @@ impl Lifetimes {
         };
         let most = lifetime(counter.matters_until);
         let least = lifetime(if is_hash { counter.held_until } else { counter.matters_until });
+        // A replica whose policy has no holds does not know those of others.
+        let knows = counter.keeps_holds || counter.held_until == Timestamp::EPOCH;
+        let least = if knows { least } else { 0 };
         let holds = if counter.keeps_holds { HOLDS_LIVE_BY_MS } else { 0 };
         if self.has_given_time && !has_data {
             return (least.max(LEAST_GIVEN_MS), most.max(LEAST_GIVEN_MS) + holds);

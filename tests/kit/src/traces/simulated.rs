@@ -184,22 +184,30 @@ fn run_case(case: &TraceCase, by: JudgingClock) -> EndOfCase {
     })
 }
 
-/// Returns the random case of a seed: kinds of cases take turns, and the last one, which takes
-/// longest, with another.
+/// Returns the random case of a seed: kinds of cases take turns, and some of them with another.
 #[must_use]
 pub fn random_case(seed: u64) -> TraceCase {
+    let is_other = !(seed / (2 * KINDS)).is_multiple_of(2);
     let kinds: [fn() -> BoxedStrategy<TraceCase>; KINDS as usize] = [
         || cases::decided().boxed(),
-        || hold_cases::in_one_slot().boxed(),
+        if is_other {
+            || hold_cases::of_callers(true).boxed()
+        } else {
+            || hold_cases::in_one_slot().boxed()
+        },
         || cases::with_other_amounts().boxed(),
         || cases::lent().boxed(),
-        || hold_cases::across_slots().boxed(),
+        if is_other {
+            || hold_cases::of_callers(false).boxed()
+        } else {
+            || hold_cases::across_slots().boxed()
+        },
         || cases::tallied().boxed(),
         || cases::decided_later().boxed(),
-        if (seed / (2 * KINDS)).is_multiple_of(2) {
-            || hold_cases::merging_marks().boxed()
-        } else {
+        if is_other {
             || hold_cases::splitting_logs().boxed()
+        } else {
+            || hold_cases::merging_marks().boxed()
         },
     ];
     let kind = kinds[(seed % KINDS) as usize];

@@ -4,6 +4,8 @@
 //! - A *commit* puts the oldest hold of an ID to its actual cost, for good: less is taken back from
 //!   that charge, more is charged now, whether it fits or not. Without a hold the cost is charged.
 //! - A *settle* ends the oldest hold: its hits stay, or are taken back (`on_settle: release`).
+//! - Hits that a grant admitted return to that grant or to none, and what they cost more is taken
+//!   from it first. Tallies of entries are put right with the counter.
 //!
 //! A record is kept for its TTL after the latest reserve or commit, also once all its holds have
 //! ended: a repeated commit changes nothing. A permit of a [`concurrency`] limit is a hold as well;
@@ -205,8 +207,10 @@ impl Holds {
     }
 
     /// Returns the number of bytes that a receipt for an ID may allocate.
-    fn growth_bytes(&self, id: &[u8]) -> usize {
-        self.records.growth_bytes(id).saturating_add(self.marks.growth_bytes())
+    fn growth_bytes(&self, id: &[u8], entries: &[Vec<u8>], has_grant: bool) -> usize {
+        let has_extras = has_grant || !entries.is_empty();
+        let records = self.records.growth_bytes(id, entries, has_extras);
+        records.saturating_add(self.marks.growth_bytes())
     }
 
     /// Returns the record with one more hold; `None` if it or the counter has too many.
@@ -337,17 +341,19 @@ impl State {
                 || self.holds().is_some_and(|holds| holds.records.get(request.id, now).is_some()))
     }
 
-    /// Returns the number of bytes by which an operation on a hold may grow the counter.
-    pub fn holding_bytes(&self, request: &HoldRequest<'_>) -> usize {
+    /// Returns the number of bytes by which an operation on a hold may grow the counter. `entries`:
+    /// those to whose tallies its hits are counted.
+    pub fn holding_bytes(&self, request: &HoldRequest<'_>, entries: &[Vec<u8>]) -> usize {
         if let AlgorithmState::Concurrency(permits) = self.inner() {
             return permits.growth_bytes(request.id);
         }
+        let has_grant = self.has_grant();
         match self.holds() {
-            Some(holds) => holds.growth_bytes(request.id),
+            Some(holds) => holds.growth_bytes(request.id, entries, has_grant),
             None => Self::EXTENSION_BYTES
                 .saturating_add(size_of::<Holds>())
                 .saturating_add(32)
-                .saturating_add(Holds::default().growth_bytes(request.id)),
+                .saturating_add(Holds::default().growth_bytes(request.id, entries, has_grant)),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::records::{HoldReceipt, Record};
 use super::{Hold, HoldAction, HoldEffect, HoldRequest, OnSettle};
+use crate::algorithm::tallies::Recorded;
 use crate::algorithm::time::Timestamp;
 use crate::algorithm::{AlgorithmState, Limit, Receipt, State, Unreadable, concurrency};
 
 impl Limit {
-    /// Charges `hits` as [`charge`](Self::charge) does, and remembers them by an ID. No hits change
-    /// nothing.
+    /// Charges `hits` as [`charge`](Self::charge) does, and remembers them by an ID, with the
+    /// entries that are tallied. No hits change nothing.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -16,6 +17,7 @@ impl Limit {
         state: &mut State,
         hits: u64,
         request: HoldRequest<'_>,
+        recorded: Recorded<'_>,
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
         let now = state.clamp(now);
@@ -32,13 +34,17 @@ impl Limit {
             None
         };
         let charge = self.charge_for(state, hits, id, request.ttl(hold), now)?;
-        if charge.of_grant {
-            return Ok(HoldEffect::Unrecorded);
-        }
         if let Some(repeated) = repeated_permit {
-            return Ok(HoldEffect::Reserved { repeated });
+            let is_permit = !charge.of_grant;
+            let effect = HoldEffect::Reserved { repeated };
+            return Ok(if is_permit { effect } else { HoldEffect::Unrecorded });
         }
-        let held = HoldReceipt { at: charge.at, hits: u32::try_from(hits).unwrap_or(u32::MAX) };
+        let held = HoldReceipt {
+            at: now,
+            hits: u32::try_from(hits).unwrap_or(u32::MAX),
+            grant: charge.of_grant.then_some(charge.at),
+            entries: if state.tallies_grow(recorded) { recorded.entries.to_vec() } else { vec![] },
+        };
         let until = now + request.ttl(hold);
         Ok(state.with_holds(self, now, |holds| {
             let before = holds.records.get(id, now);
@@ -59,10 +65,11 @@ impl Limit {
         &self,
         state: &mut State,
         request: HoldRequest<'_>,
+        recorded: Recorded<'_>,
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
         let now = state.clamp(now);
-        let effect = self.effect_on_hold(state, request, now)?;
+        let effect = self.effect_on_hold(state, request, recorded, now)?;
         if effect.is_write() {
             state.compact(self, now);
         }
@@ -73,6 +80,7 @@ impl Limit {
         &self,
         state: &mut State,
         request: HoldRequest<'_>,
+        recorded: Recorded<'_>,
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
         let Some(hold) = self.hold else { return Ok(HoldEffect::Nothing) };
@@ -88,7 +96,9 @@ impl Limit {
         let record = state.holds().and_then(|holds| holds.records.get(request.id, now));
         match (record, request.action) {
             (None, HoldAction::Commit(cost) | HoldAction::CommitEach(cost)) => {
-                self.commit_unknown(state, request, cost, hold, now)
+                let effect = self.commit_unknown(state, request, cost, hold, now)?;
+                self.tally(state, recorded, cost.into(), 0);
+                Ok(effect)
             }
             (Some(record), _) if !record.receipts.is_empty() => {
                 self.change_record(state, request, record, hold, now)
@@ -106,7 +116,6 @@ impl Limit {
         hold: Hold,
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
-        let oldest = record.receipts.first().copied().unwrap_or_default();
         let effect = match request.action {
             HoldAction::Reserve | HoldAction::ReserveOnce => return Ok(HoldEffect::Nothing),
             HoldAction::Look => return Ok(HoldEffect::Open { hits: record.hits() }),
@@ -115,16 +124,16 @@ impl Limit {
                 HoldEffect::Extended
             }
             HoldAction::Commit(cost) | HoldAction::CommitEach(cost) => {
-                record.end_oldest();
-                self.correct(state, oldest, cost, now)?;
+                let oldest = record.end_oldest().unwrap_or_default();
+                self.correct(state, &oldest, cost, now)?;
                 record.until = now + hold.ttl;
                 HoldEffect::Committed { reserved: oldest.hits, cost }
             }
             HoldAction::Settle | HoldAction::Cancel => {
-                record.end_oldest();
+                let oldest = record.end_oldest().unwrap_or_default();
                 let is_settle = request.action == HoldAction::Settle;
                 if !is_settle || hold.on_settle == OnSettle::Release {
-                    self.correct(state, oldest, 0, now)?;
+                    self.correct(state, &oldest, 0, now)?;
                 }
                 HoldEffect::Settled
             }
@@ -155,22 +164,28 @@ impl Limit {
     }
 
     /// Puts a charge of `held.hits` to `cost`: takes back what is too much, and charges what is too
-    /// little now, whether it fits or not.
+    /// little now, whether it fits or not. Hits of a grant return to it, and it pays first.
     fn correct(
         &self,
         state: &mut State,
-        held: HoldReceipt,
+        held: &HoldReceipt,
         cost: u32,
         now: Timestamp,
     ) -> Result<(), Unreadable> {
-        let less = held.hits.saturating_sub(cost);
-        let more = cost.saturating_sub(held.hits);
+        let less = u64::from(held.hits.saturating_sub(cost));
+        let more = u64::from(cost.saturating_sub(held.hits));
         if less > 0 {
-            let receipt = Receipt { at: held.at, hits: less.into(), of_grant: false };
+            let at = held.grant.unwrap_or(held.at);
+            let receipt = Receipt { at, hits: less, of_grant: held.grant.is_some() };
             self.take_back(state, receipt, now)?;
+            self.untally(state, &held.entries, less);
         }
         if more > 0 {
-            self.charge_past(state, more.into(), now)?;
+            let past = held.grant.map_or(more, |grant| state.take_past(grant, more, now));
+            if past > 0 {
+                self.charge_past(state, past, now)?;
+            }
+            self.tally(state, Recorded { entries: &held.entries, may_grow: true }, more, 0);
         }
         Ok(())
     }

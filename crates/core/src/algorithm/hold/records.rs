@@ -1,7 +1,7 @@
 //! Records of the holds of one counter: by ID, the charges that may still be corrected.
 //!
 //! A record is one allocation, since a counter may have 100,000: the ID, the instant until which it
-//! is kept, and up to four receipts. Each insert examines a few records in turn and removes those
+//! is kept, and up to four receipts, some with a grant or tallied entries. Each insert examines a few records in turn and removes those
 //! that have expired, so that at most one in eight is an expired one.
 
 use std::collections::VecDeque;
@@ -23,20 +23,32 @@ const EXAMINED: usize = 8;
 const EXAMINED_WHEN_FULL: usize = 128;
 /// Bytes of a packed receipt: instant and hits.
 const RECEIPT_BYTES: usize = 12;
-/// Bytes of a packed record besides its ID and receipts: length of the ID, expiry, flags.
-const HEAD_BYTES: usize = 1 + 8 + 1;
+/// Bytes of a packed record besides its ID and receipts: length of the ID, expiry, flags, number of
+/// receipts.
+const HEAD_BYTES: usize = 1 + 8 + 2;
+/// Bytes of what a receipt has besides, in a record where any receipt has it: the instant of a
+/// grant, and the number of entries.
+const EXTRA_BYTES: usize = 8 + 1;
+/// Flags of a record: a hold of it has ended, and its receipts are followed by what they have
+/// besides.
+const HAS_ENDED: u8 = 1;
+const HAS_EXTRAS: u8 = 2;
 /// Estimated overhead of an allocation in bytes.
 const ALLOCATION: usize = 8;
 /// Bytes of a record in the table: a pointer with its length, and a tag.
 const ENTRY_BYTES: usize = 17;
 
 /// A charge that is remembered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HoldReceipt {
     /// Instant of the charge by the counter's clock.
     pub at: Timestamp,
     /// Hits charged.
     pub hits: u32,
+    /// Instant of the grant from which the hits were taken; `None` if they count against the limit.
+    pub grant: Option<Timestamp>,
+    /// Entries in whose tallies the hits are.
+    pub entries: Vec<Vec<u8>>,
 }
 
 /// The holds of one ID at one counter.
@@ -51,18 +63,25 @@ pub struct Record {
     pub receipts: SmallVec<[HoldReceipt; MAX_RECEIPTS]>,
 }
 
+impl HoldReceipt {
+    fn has_extras(&self) -> bool {
+        self.grant.is_some() || !self.entries.is_empty()
+    }
+}
+
 impl Record {
     /// Returns the hits of all open holds.
     pub fn hits(&self) -> u32 {
         self.receipts.iter().fold(0, |sum, held| sum.saturating_add(held.hits))
     }
 
-    /// Removes the oldest hold.
-    pub(super) fn end_oldest(&mut self) {
-        if !self.receipts.is_empty() {
-            self.receipts.remove(0);
-            self.has_ended = true;
+    /// Removes the oldest hold, and returns it.
+    pub(super) fn end_oldest(&mut self) -> Option<HoldReceipt> {
+        if self.receipts.is_empty() {
+            return None;
         }
+        self.has_ended = true;
+        Some(self.receipts.remove(0))
     }
 }
 
@@ -155,9 +174,13 @@ impl Records {
             .saturating_add(self.packed_bytes)
     }
 
-    /// Returns the number of bytes that a receipt for an ID may allocate.
-    pub(super) fn growth_bytes(&self, id: &[u8]) -> usize {
-        let record = id.len().saturating_add(HEAD_BYTES + RECEIPT_BYTES);
+    /// Returns the number of bytes that a receipt for an ID may allocate, with these entries and
+    /// perhaps a grant if `has_extras`.
+    pub(super) fn growth_bytes(&self, id: &[u8], entries: &[Vec<u8>], has_extras: bool) -> usize {
+        let entries = entries.iter().map(|entry| entry.len().saturating_add(2));
+        let extras = if has_extras { MAX_RECEIPTS * EXTRA_BYTES } else { 0 };
+        let extras = entries.fold(extras, usize::saturating_add);
+        let record = id.len().saturating_add(HEAD_BYTES + RECEIPT_BYTES).saturating_add(extras);
         let grows = self.table.len() >= self.table.capacity();
         let table = if grows { self.table.allocation_size().max(4 * ENTRY_BYTES + 16) } else { 0 };
         allocated(record)
@@ -206,10 +229,21 @@ fn packed(id: &[u8], record: &Record) -> Box<[u8]> {
     packed.push(u8::try_from(id.len()).unwrap_or(u8::MAX));
     packed.extend_from_slice(id);
     packed.extend(record.until.as_micros().to_be_bytes());
-    packed.push(u8::from(record.has_ended));
+    let has_extras = record.receipts.iter().any(HoldReceipt::has_extras);
+    let flags = [(record.has_ended, HAS_ENDED), (has_extras, HAS_EXTRAS)];
+    packed.push(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
+    packed.push(u8::try_from(record.receipts.len()).unwrap_or(u8::MAX));
     for receipt in &record.receipts {
         packed.extend(receipt.at.as_micros().to_be_bytes());
         packed.extend(receipt.hits.to_be_bytes());
+    }
+    for receipt in record.receipts.iter().filter(|_| has_extras) {
+        packed.extend(receipt.grant.unwrap_or_default().as_micros().to_be_bytes());
+        packed.push(u8::try_from(receipt.entries.len()).unwrap_or(u8::MAX));
+        for entry in &receipt.entries {
+            packed.extend(u16::try_from(entry.len()).unwrap_or(u16::MAX).to_be_bytes());
+            packed.extend_from_slice(entry);
+        }
     }
     packed.into()
 }
@@ -220,20 +254,37 @@ fn id_of(packed: &[u8]) -> &[u8] {
 }
 
 fn unpacked(packed: &[u8]) -> Record {
-    let after_id = packed.get(id_of(packed).len().saturating_add(1)..).unwrap_or_default();
-    let (until, rest) = after_id.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-    let (has_ended, receipts) = rest.split_first().unwrap_or((&0, &[]));
-    let receipts = receipts.chunks_exact(RECEIPT_BYTES).map(|receipt| {
-        let (at, hits) = receipt.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
-        let hits = hits.first_chunk::<4>().copied().unwrap_or_default();
-        let at = Timestamp::from_micros(u64::from_be_bytes(*at));
-        HoldReceipt { at, hits: u32::from_be_bytes(hits) }
-    });
-    Record {
-        until: Timestamp::from_micros(u64::from_be_bytes(*until)),
-        has_ended: *has_ended != 0,
-        receipts: receipts.collect(),
+    let mut rest = packed.get(id_of(packed).len().saturating_add(1)..).unwrap_or_default();
+    let until = Timestamp::from_micros(u64::from_be_bytes(first(&mut rest)));
+    let [flags, count] = first(&mut rest);
+    let mut receipts: SmallVec<[HoldReceipt; MAX_RECEIPTS]> = (0..count)
+        .map(|_| {
+            let at = Timestamp::from_micros(u64::from_be_bytes(first(&mut rest)));
+            let hits = u32::from_be_bytes(first(&mut rest));
+            HoldReceipt { at, hits, ..HoldReceipt::default() }
+        })
+        .collect();
+    for receipt in receipts.iter_mut().filter(|_| flags & HAS_EXTRAS != 0) {
+        let grant = Timestamp::from_micros(u64::from_be_bytes(first(&mut rest)));
+        receipt.grant = Some(grant).filter(|grant| *grant > Timestamp::EPOCH);
+        let [count] = first(&mut rest);
+        receipt.entries = (0..count)
+            .map(|_| {
+                let length = u16::from_be_bytes(first(&mut rest)).into();
+                let (entry, after) = rest.split_at_checked(length).unwrap_or_default();
+                rest = after;
+                entry.to_vec()
+            })
+            .collect();
     }
+    Record { until, has_ended: flags & HAS_ENDED != 0, receipts }
+}
+
+/// Splits the first bytes off; zeros if there are fewer.
+fn first<const COUNT: usize>(rest: &mut &[u8]) -> [u8; COUNT] {
+    let (first, after) = rest.split_first_chunk().unwrap_or((&[0; COUNT], &[]));
+    *rest = after;
+    *first
 }
 
 #[cfg(test)]
@@ -245,7 +296,8 @@ mod tests {
     }
 
     fn record(hits: u32) -> Record {
-        let receipts = std::iter::once(HoldReceipt { at: at(1), hits }).collect();
+        let receipts =
+            std::iter::once(HoldReceipt { at: at(1), hits, ..HoldReceipt::default() }).collect();
         Record { until: at(100), has_ended: false, receipts }
     }
 
@@ -273,7 +325,7 @@ mod tests {
             for number in 0..3_u8 {
                 let id = vec![number; length];
                 let before = records.heap_bytes();
-                let growth = records.growth_bytes(&id);
+                let growth = records.growth_bytes(&id, &[], false);
                 records.put(&id, &record(1), at(1));
                 assert_eq!(records.heap_bytes() - before, growth, "record {number} of {length}");
             }
@@ -285,7 +337,7 @@ mod tests {
         let mut records = Records::default();
         assert!(records.is_empty());
         let mut ended = record(7);
-        ended.receipts.push(HoldReceipt { at: at(2), hits: 8 });
+        ended.receipts.push(HoldReceipt { at: at(2), hits: 8, ..HoldReceipt::default() });
         ended.end_oldest();
         for (id, record) in [(&b"a"[..], &record(5)), (b"b", &ended)] {
             records.put(id, record, at(1));

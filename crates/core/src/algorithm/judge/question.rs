@@ -168,11 +168,11 @@ impl<'a> Question<'a> {
         now: Timestamp,
     ) -> Result<HoldEffect, Unreadable> {
         if hold.is_on_existing() {
-            return self.limit.change_hold(state, hold, now);
+            return self.limit.change_hold(state, hold, self.recorded, now);
         }
         match hits {
             Hits::Charge(hits) if charged && !self.limit.is_ban() => {
-                self.limit.reserve(state, hits.into(), hold, now)
+                self.limit.reserve(state, hits.into(), hold, self.recorded, now)
             }
             Hits::Charge(_) | Hits::Peek(_) | Hits::Refund(_) => Ok(HoldEffect::Nothing),
         }

@@ -205,7 +205,7 @@ fn of_a_charge_from_before_the_marks_what_has_not_drained_is_taken_back() {
     assert!(with.take_back(&mut state, later, at(6)).unwrap());
     assert!(!with.take_back(&mut state, Receipt { hits: 0, ..later }, at(6)).unwrap());
     let request = request(b"a", HoldAction::Look);
-    assert!(with.change_hold(&mut state, request, at(6)).is_ok());
+    assert!(with.change_hold(&mut state, request, Recorded::default(), at(6)).is_ok());
     let receipt = without.charge(&mut state, 3, at(7)).unwrap();
     with.charge(&mut state, 1, at(8)).unwrap();
     let drained = 3 * PERIOD;

@@ -59,7 +59,7 @@ pub(super) fn reserve(
         return None;
     }
     let request = request(id, HoldAction::Reserve);
-    Some(limit.reserve(state, hits.into(), request, at(now)).unwrap())
+    Some(limit.reserve(state, hits.into(), request, Recorded::default(), at(now)).unwrap())
 }
 
 pub(super) fn change(
@@ -69,7 +69,7 @@ pub(super) fn change(
     action: HoldAction,
     now: u64,
 ) -> HoldEffect {
-    limit.change_hold(state, request(id, action), at(now)).unwrap()
+    limit.change_hold(state, request(id, action), Recorded::default(), at(now)).unwrap()
 }
 
 /// Returns the maximum of the admitted hits in any period of a window, and the limit of it.
@@ -265,14 +265,14 @@ fn a_record_of_one_hold_and_an_id_of_36_bytes_takes_at_most_120_bytes() {
         for number in 0..records {
             let id = format!("{number:036}");
             let request = request(id.as_bytes(), HoldAction::Reserve);
-            gcra.reserve(&mut state, 1, request, at(0)).unwrap();
+            gcra.reserve(&mut state, 1, request, Recorded::default(), at(0)).unwrap();
         }
         let bytes = state.heap_bytes() / records;
         assert!(bytes <= 120, "{bytes} bytes with {records} records");
         let next = request(b"next", HoldAction::Reserve);
-        let effect = gcra.reserve(&mut state, 1, next, at(TTL - 1)).unwrap();
+        let effect = gcra.reserve(&mut state, 1, next, Recorded::default(), at(TTL - 1)).unwrap();
         assert_eq!(effect == HoldEffect::Unrecorded, records == 100_000, "{effect:?}");
-        let later = gcra.reserve(&mut state, 1, next, at(TTL)).unwrap();
+        let later = gcra.reserve(&mut state, 1, next, Recorded::default(), at(TTL)).unwrap();
         assert!(matches!(later, HoldEffect::Reserved { .. }), "those that have expired make way");
     }
 }
@@ -344,7 +344,9 @@ fn a_hold_stays_if_the_counter_cannot_be_read() {
     let commit = HoldAction::Commit(75);
     let mut state = fixed.unused();
     reserve(&fixed, &mut state, b"a", 75, 0);
-    assert!(log.change_hold(&mut state, request(b"a", commit), at(0)).is_err());
+    assert!(
+        log.change_hold(&mut state, request(b"a", commit), Recorded::default(), at(0)).is_err()
+    );
     let effect = change(&fixed, &mut state, b"a", commit, 0);
     assert_eq!(effect, HoldEffect::Committed { reserved: 75, cost: 75 });
 }

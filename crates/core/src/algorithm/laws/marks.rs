@@ -66,7 +66,9 @@ impl HeldCounter {
         if self.limit.allows(&self.state, hits.into(), at(now)).unwrap() {
             let id = self.charges.len().to_be_bytes();
             let request = Self::request(&id, HoldAction::Reserve);
-            self.limit.reserve(&mut self.state, hits.into(), request, at(now)).unwrap();
+            self.limit
+                .reserve(&mut self.state, hits.into(), request, Recorded::default(), at(now))
+                .unwrap();
             self.charges.push(Charged { at: now, hits });
         }
     }
@@ -75,7 +77,8 @@ impl HeldCounter {
     fn commit(&mut self, number: usize, cost: u32, now: u64) {
         let request_id = number.to_be_bytes();
         let request = Self::request(&request_id, HoldAction::Commit(cost));
-        let effect = self.limit.change_hold(&mut self.state, request, at(now)).unwrap();
+        let effect =
+            self.limit.change_hold(&mut self.state, request, Recorded::default(), at(now)).unwrap();
         assert!(matches!(effect, HoldEffect::Committed { .. }), "{effect:?}");
         self.charges[number].hits = cost;
     }

@@ -38,7 +38,7 @@ fn counts_and_marks_are_in_the_memory_of_a_counter() {
         let mut state = limit.unused();
         for number in 0..40 {
             let request = request(b"a", HoldAction::Reserve);
-            limit.reserve(&mut state, 1, request, at(number)).unwrap();
+            limit.reserve(&mut state, 1, request, Recorded::default(), at(number)).unwrap();
         }
         (limit.unused().heap_bytes(), state.heap_bytes())
     };
@@ -55,9 +55,9 @@ fn windows_share_a_log_unless_a_cost_fills_only_some_of_them() {
         let limit = holding(log, OnSettle::Charge);
         let mut state = limit.unused();
         let reserve = request(b"a", HoldAction::Reserve);
-        limit.reserve(&mut state, 1, reserve, at(0)).unwrap();
+        limit.reserve(&mut state, 1, reserve, Recorded::default(), at(0)).unwrap();
         let commit = request(b"a", HoldAction::Commit(3));
-        limit.change_hold(&mut state, commit, at(1)).unwrap();
+        limit.change_hold(&mut state, commit, Recorded::default(), at(1)).unwrap();
         state.heap_bytes()
     };
     let of_one = bytes(&[(9, 60_000)]);
@@ -77,8 +77,8 @@ fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
         for (id, second) in ids.iter().zip(0..) {
             let request = request(id.as_bytes(), HoldAction::Reserve);
             let before = state.heap_bytes();
-            let growth = state.growth_bytes() + state.holding_bytes(&request);
-            limit.reserve(&mut state, 1, request, at(second * 1_000)).unwrap();
+            let growth = state.growth_bytes() + state.holding_bytes(&request, &[]);
+            limit.reserve(&mut state, 1, request, Recorded::default(), at(second * 1_000)).unwrap();
             let added = state.heap_bytes() - before;
             assert!(added <= growth, "hold {second} of {limit:?}: {added} of {growth} bytes");
             known += growth;
@@ -136,7 +136,7 @@ fn records_of_holds_that_have_expired_are_dropped() {
     for number in 0..1_000 {
         let id = format!("{number:036}");
         let request = request(id.as_bytes(), HoldAction::Reserve);
-        limit.reserve(&mut state, 1, request, at(number * TTL)).unwrap();
+        limit.reserve(&mut state, 1, request, Recorded::default(), at(number * TTL)).unwrap();
     }
     assert!(state.heap_bytes() < 2_000, "{} bytes", state.heap_bytes());
 }
@@ -154,7 +154,9 @@ fn only_a_commit_without_a_hold_needs_memory_among_operations_on_existing_holds(
     for algorithm in all() {
         let limit = holding(algorithm, OnSettle::Charge);
         let mut state = limit.unused();
-        limit.reserve(&mut state, 1, request(b"a", HoldAction::Reserve), at(0)).unwrap();
+        limit
+            .reserve(&mut state, 1, request(b"a", HoldAction::Reserve), Recorded::default(), at(0))
+            .unwrap();
         for (action, has) in expected {
             let known = [b"a", b"b"].map(|id| state.has_hold(&request(id, action), at(1)));
             // A permit that has no ID to find needs none either.

@@ -25,7 +25,7 @@ fn a_refund_takes_nothing_of_a_permit_that_ends_at_that_instant() {
     for (id, ttl) in [(b"a", 2 * TTL), (b"b", TTL)] {
         let request =
             HoldRequest { ttl: Some(Micros::new(ttl)), ..request(id, HoldAction::Reserve) };
-        limit.reserve(&mut state, 3, request, at(0)).unwrap();
+        limit.reserve(&mut state, 3, request, Recorded::default(), at(0)).unwrap();
     }
     assert!(limit.refund(&mut state, 1, at(TTL)).unwrap());
     assert_eq!(remaining(&limit, &state, TTL), 7, "it takes a hit of the permit that is left");
@@ -90,7 +90,7 @@ fn denied_hits_fit_once_enough_permits_have_ended() {
     for (id, hits, ttls) in [(b"a", 2, 3), (b"b", 1, 1), (b"c", 2, 2)] {
         let ttl = Some(Micros::new(ttls * TTL));
         let request = HoldRequest { ttl, ..request(id, HoldAction::Reserve) };
-        limit.reserve(&mut state, hits, request, at(0)).unwrap();
+        limit.reserve(&mut state, hits, request, Recorded::default(), at(0)).unwrap();
     }
     let report = |hits, now| limit.report(&state, Some(hits), at(now)).unwrap();
     let waits = [1, 2, 5, 6].map(|hits| report(hits, 0).retry_after.map(Micros::get));
@@ -142,8 +142,8 @@ fn an_id_counts_in_the_memory_of_its_permit() {
         let mut state = state.clone();
         let before = state.heap_bytes();
         let request = request(id, HoldAction::Reserve);
-        let expected = state.holding_bytes(&request);
-        limit.reserve(&mut state, 1, request, at(0)).unwrap();
+        let expected = state.holding_bytes(&request, &[]);
+        limit.reserve(&mut state, 1, request, Recorded::default(), at(0)).unwrap();
         assert_eq!(state.heap_bytes() - before, expected);
         expected
     };

@@ -1,11 +1,12 @@
 //! The open holds of a counter, read from its value or the hash beside it, in the formats that the
 //! heads of `lua/concurrency.lua` and `lua/holds.lua` define.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::Value;
 use tollgate_core::algorithm::concurrency::Permit;
-use tollgate_core::algorithm::hold::HoldList;
+use tollgate_core::algorithm::hold::{HoldList, MAX_ID};
 use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::descriptor::CounterKey;
 
@@ -100,12 +101,24 @@ fn open(stored: &Stored, now: Timestamp) -> Option<HoldList> {
     if !counts(head, &stored.value)? {
         return Some(HoldList::default());
     }
-    let records = stored.read.iter().filter(|(id, _)| !id.is_empty());
-    let permits = records.map(|(id, record)| record_of(id, record));
-    let permits: Vec<Option<Permit>> = permits.collect::<Option<_>>()?;
+    let fields = stored.read.iter().filter(|(name, _)| !name.is_empty());
+    let (wholes, parts): (Vec<_>, Vec<_>) = fields.partition(|(name, _)| name.len() > MAX_ID);
     // All fields but the head that were not read.
-    let unread = stored.fields.saturating_sub(1).saturating_sub(permits.len() as u64);
-    let live = permits.into_iter().flatten().filter(|permit| permit.ends_at > now);
+    let read = wholes.len().saturating_add(parts.len()) as u64;
+    let unread = stored.fields.saturating_sub(1).saturating_sub(read);
+    let mut permits = HashMap::new();
+    for (id, record) in parts {
+        permits.insert(id.as_slice(), (record_of(id, record)?, is_stored_twice(record)));
+    }
+    // Of a record that is stored twice, its whole has all of its holds.
+    for (name, record) in wholes {
+        let id = whole_id(name)?;
+        if permits.get(id).is_none_or(|(_, is_twice)| *is_twice) {
+            permits.insert(id, (record_of(id, record)?, true));
+        }
+    }
+    let live = permits.into_values().filter_map(|(permit, _)| permit);
+    let live = live.filter(|permit| permit.ends_at > now);
     Some(HoldList::oldest_first(live.collect(), unread))
 }
 
@@ -157,6 +170,17 @@ fn counts(head: &[u8], value: &[u8]) -> Option<bool> {
     let last = value.get(value.len().checked_sub(part)?..)?;
     let since = number(&mut rest, 7)?;
     Some(named == [first, last].concat() || since > split(value)?.0)
+}
+
+/// Returns the ID of a field that has a record as a whole.
+fn whole_id(name: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = name.split_first()?;
+    rest.get(..usize::from(*length))
+}
+
+/// Returns `true` if another field has the whole of a record.
+fn is_stored_twice(record: &[u8]) -> bool {
+    record.get(7).is_some_and(|flags| *flags >= 2)
 }
 
 /// Parses the record of an ID; the inner `None` if all its holds have ended.
@@ -232,6 +256,21 @@ mod tests {
         for value in [&b"\x18short"[..], &[24; 100]] {
             let open = open(&counter(value, &records), NOW);
             assert_eq!(open, Some(HoldList { holds: expected.clone(), unread: 0 }));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_stored_twice_is_listed_by_its_whole() {
+        let mut name = vec![0; 129];
+        name[..2].copy_from_slice(b"\x01a");
+        let whole = (name, record(2_000, &[(100, 7), (200, 8)]));
+        for (flags, expected) in [(2, of("a", 15, 100, 2_000)), (0, of("a", 8, 200, 2_000))] {
+            let mut part = (b"a".to_vec(), record(2_000, &[(200, 8)]));
+            part.1[7] = flags;
+            let fields = vec![part, whole.clone()];
+            let stored = Stored { read: fields, fields: 3, ..counter(b"\x18value", &[]) };
+            let holds = vec![expected];
+            assert_eq!(open(&stored, NOW), Some(HoldList { holds, unread: 0 }));
         }
     }
 

@@ -101,6 +101,11 @@ fn cause(error: &mlua::Error) -> String {
     }
 }
 
+/// Makes scripts fail that read or write a global variable which is not there, as servers do.
+const NO_GLOBALS: &str = "\
+    local function fails(_, name) error('Script attempted to access nonexistent global variable ' .. name) end
+    setmetatable(_G, { __index = fails, __newindex = fails })";
+
 impl Interpreter {
     fn new() -> Self {
         let lua = Lua::new();
@@ -124,6 +129,7 @@ impl Interpreter {
         }
         lua.globals().set("redis", redis).unwrap();
         lua.globals().set("struct", pack::library(&lua).unwrap()).unwrap();
+        lua.load(NO_GLOBALS).exec().unwrap();
         Self {
             lua,
             running,

@@ -143,7 +143,9 @@ impl ScriptRequest {
     /// Appends a check, with the `cases` in which its hits are written.
     fn check(&mut self, prefix: &[u8], check: &Check<'_>, cases: &[u8], now: Timestamp) {
         let is_charge = matches!(check.hits, Hits::Charge(_)) && !check.is_on_hold();
-        let entries = if is_charge { check.recorded } else { &[] };
+        // A cost without a hold is tallied, too.
+        let is_commit = check.hold.is_some_and(|hold| hold.action.cost().is_some());
+        let entries = if is_charge || is_commit { check.recorded } else { &[] };
         let flags = self.counter(prefix, check, entries);
         self.text.push(number_of(check.limit) | flags);
         self.text.extend_from_slice(cases);

@@ -109,12 +109,12 @@ beside = function()
   end
 
   -- Returns the tallies with hits added to the entries of a check, which begin at `entries` of the
-  -- text.
-  local function tallied(tallies, entries, charged, denied)
-    local count, entry
-    count, entries = unpack_from('B', text, entries)
+  -- text, or of another one.
+  local function tallied(tallies, entries, charged, denied, other)
+    local of, count, entry = other or text, nil, nil
+    count, entries = unpack_from('B', of, entries)
     for _ = 1, count do
-      entry, entries = unpack_from('>I2c0', text, entries)
+      entry, entries = unpack_from('>I2c0', of, entries)
       tallies = counted(tallies, entry, charged, denied)
     end
     return tallies
@@ -127,9 +127,9 @@ beside = function()
   end
 
   -- Returns a value with hits added to the tallies of the entries of a check.
-  local function with_hits(value, entries, charged, denied)
+  local function with_hits(value, entries, charged, denied, other)
     local _, tallies = split(value)
-    return with_tallies(value, tallied(tallies, entries, charged, denied))
+    return with_tallies(value, tallied(tallies, entries, charged, denied, other))
   end
 
   -- Returns a value without its tallies, which others may change.

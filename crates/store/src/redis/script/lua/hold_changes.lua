@@ -10,8 +10,105 @@ holds.more = function()
   local NOTHING, COMMITTED, UNKNOWN, SETTLED, EXTENDED_TTL, OPEN, HELD, CONFLICT = 0, 4, 5, 6, 7, 8, 9, 10
   local GCRA, CONCURRENCY = 4, 6
   local ALLOWED, DENIED, WITH_EFFECT = 1, 2, 64
+  local EXTRAS = 2
+  -- What a receipt has besides: format, and bytes of nothing.
+  local extra_format, nothing = '>I7I2c0', string.rep('\0', 9)
   local record_of = holds.record_of
   local more = {}
+
+  -- Returns the name of the field that has a record as a whole.
+  local function whole_name(id)
+    return string.char(#id) .. id .. string.rep('\0', 128 - #id)
+  end
+
+  -- Returns a record of some receipts, and of what each has besides, empty if none has.
+  local function joined(expires, flags, receipts, extras)
+    local count = #receipts / RECEIPT
+    if extras == '' or extras == string.rep(nothing, count) then
+      return pack('>I7BB', expires, flags % EXTRAS, count) .. receipts
+    end
+    return pack('>I7BB', expires, flags % EXTRAS + EXTRAS, count) .. receipts .. extras
+  end
+
+  -- Returns the receipts of a record, and what each has besides, empty if none has.
+  local function parts(record)
+    local flags, count = byte(record, 8, 9)
+    if flags < EXTRAS then
+      return sub(record, RECEIPTS), ''
+    end
+    local place = RECEIPTS + RECEIPT * count
+    return sub(record, RECEIPTS, place - 1), sub(record, place)
+  end
+
+  -- Returns the offset of what receipt i has besides, and that after it.
+  local function find_extra(extras, i)
+    local place, after = 1, 1
+    for _ = 1, i do
+      place = after
+      after = select(3, unpack_from(extra_format, extras, place))
+    end
+    return place, after
+  end
+
+  -- Returns instant and hits of receipt i of a record, the instant of its grant, the entries of its
+  -- tallies, and the receipts and extras of the others.
+  local function taken_out(record, i)
+    local receipts, extras = parts(record)
+    local place = RECEIPT * (i - 1) + 1
+    local charged, held = unpack_from('>I7I4', receipts, place)
+    receipts = sub(receipts, 1, place - 1) .. sub(receipts, place + RECEIPT)
+    if extras == '' then
+      return charged, held, 0, '', receipts, extras
+    end
+    local extra, after = find_extra(extras, i)
+    local granted_at, entries = unpack_from(extra_format, extras, extra)
+    return charged, held, granted_at, entries, receipts, sub(extras, 1, extra - 1) .. sub(extras, after)
+  end
+
+  -- Returns a record without grants and entries.
+  local function bare(record)
+    local receipts, extras = parts(record)
+    local kept, place = '', 1
+    for i = 1, #receipts / RECEIPT do
+      local granted_at, _
+      granted_at, _, place = unpack_from(extra_format, extras, place)
+      if granted_at == 0 then
+        kept = kept .. sub(receipts, RECEIPT * (i - 1) + 1, RECEIPT * i)
+      end
+    end
+    return sub(record, 1, 8) .. string.char(#kept / RECEIPT) .. kept
+  end
+
+  -- Removes the field of a record as a whole with the next write, unless a new one has it.
+  local function forget_whole(own, id, old, new)
+    if byte(old, 8) >= EXTRAS and not (new and byte(new, 8) >= EXTRAS) then
+      own.gone = own.gone or {}
+      own.gone[whole_name(id)] = true
+    end
+  end
+
+  -- Returns a record with one more receipt, made from no record or an old one.
+  function more.extended(old, expires, instant, hits, granted_at, records)
+    local receipts, extras = '', ''
+    if old then
+      receipts, extras = parts(old)
+      extras = extras == '' and string.rep(nothing, #receipts / RECEIPT) or extras
+    end
+    local entries = records and unpack_from('>I4c0', text, records - 4) or ''
+    return joined(expires, old and byte(old, 8) or 0, receipts .. pack('>I7I4', instant, hits),
+      extras .. pack(extra_format, granted_at, #entries, entries))
+  end
+
+  -- Returns a record as a whole, by the field of its ID. If another release has changed that since,
+  -- grants and entries are forgotten.
+  function more.whole(own, id, record)
+    local stored = call('HGET', own.hold_key, whole_name(id))
+    if type(stored) == 'string' and #stored >= RECEIPTS - 1 and byte(stored, 8) >= EXTRAS
+      and sub(bare(stored), 8) == sub(record, 8) then
+      return sub(record, 1, 7) .. sub(stored, 8)
+    end
+    return sub(record, 1, 7) .. string.char(byte(record, 8) % EXTRAS) .. sub(record, 9)
+  end
 
   -- Finds expired records among some of the hash. Returns the number of those looked at, and of the
   -- expired ones.
@@ -55,8 +152,8 @@ holds.more = function()
       return select(11, judged(CONCURRENCY, at, own.value, 0, 0)) or 0
     end
     local record, sum = record_of(own, id), 0
-    for place = RECEIPTS, record and #record or 0, RECEIPT do
-      sum = sum + unpack_from('>I4', record, place + 7)
+    for i = 1, record and byte(record, 9) or 0 do
+      sum = sum + unpack_from('>I4', record, RECEIPTS + RECEIPT * i - 4)
     end
     return sum
   end
@@ -91,9 +188,28 @@ holds.more = function()
     return judged(algorithm, at, own.value, 0, TOUCH)
   end
 
-  -- Puts a charge of `held` hits to `cost`, and sets the latest instant of the counter. Returns as
-  -- `judged` does.
-  local function correct(own, algorithm, at, held, cost, of_charge)
+  -- Puts a charge of `held` hits of a grant to `cost`, as far as that grant is there: gives back to
+  -- it, or takes more. Returns the hits that are held by that, of which none are given back to the
+  -- limit.
+  local function of_grant(own, held, cost, granted_at)
+    if own.value then
+      local with_data = beside()
+      local state, tallies, left, gone_at, of, reset_at, reset_until = with_data.split(own.value)
+      if of == granted_at and own.instant < gone_at then
+        local taken = math.min(left, cost - held)
+        own.value = with_data.joined(state, tallies, left - taken, gone_at, of, reset_at, reset_until)
+        held = held + taken
+      end
+    end
+    return math.min(held, cost)
+  end
+
+  -- Puts a charge of `held` hits to `cost`, those of a grant if `granted_at` is not 0, and sets the
+  -- latest instant of the counter. Returns as `judged` does.
+  local function correct(own, algorithm, at, held, cost, of_charge, granted_at)
+    if granted_at > 0 then
+      held = of_grant(own, held, cost, granted_at)
+    end
     local after, is_read, allowed, new, lives_until, left, reset, retry, window
     if cost > held then
       if algorithm == GCRA then
@@ -135,24 +251,26 @@ holds.more = function()
     return after, WITH_EFFECT + DENIED, left, window, reset, retry, CONFLICT, 0, 0
   end
 
-  -- Judges an operation on existing holds. Returns as `judge` does.
-  function more.change(own, operation, hits, algorithm, at, ttl, releases, id)
+  -- Judges an operation on existing holds. `records`: offset in the text of the entries to whose
+  -- tallies a cost without a hold is counted. Returns as `judge` does.
+  function more.change(own, operation, hits, algorithm, at, ttl, releases, id, records)
     local record, new_record = record_of(own, id), nil
     if not record and operation ~= COMMIT or record and byte(record, 9) == 0 then
       return report(own, algorithm, at, NOTHING, 0)
     elseif operation == LOOK then
       return report(own, algorithm, at, OPEN, more.open_hits(own, algorithm, at, id))
     end
-    local expires, charged, held, effect = own.instant + ttl, own.instant, 0, UNKNOWN
+    local expires, charged, held, effect, granted_at, entries = own.instant + ttl, own.instant, 0, UNKNOWN, 0, ''
     if record then
-      local until_us, _, count
-      until_us, _, count, charged, held = unpack_from('>I7BBI7I4', record)
+      local receipts, extras
+      charged, held, granted_at, entries, receipts, extras = taken_out(record, 1)
       if operation == EXTEND then
         effect, new_record = EXTENDED_TTL, pack('>I7', expires) .. sub(record, 8)
       else
         effect = operation == COMMIT and COMMITTED or SETTLED
-        expires = operation == COMMIT and expires or until_us
-        new_record = pack('>I7BB', expires, 1, count - 1) .. sub(record, RECEIPTS + RECEIPT)
+        expires = operation == COMMIT and expires or unpack_from('>I7', record)
+        new_record = joined(expires, 1, receipts, extras)
+        forget_whole(own, id, record, new_record)
       end
     elseif holds.is_full(own) then
       expires = 0
@@ -167,13 +285,18 @@ holds.more = function()
     end
     holds.extend(own, expires)
     local after, is_read, allowed, new, lives_until, left, reset, _, window =
-      correct(own, algorithm, at, held, cost, charged)
+      correct(own, algorithm, at, held, cost, charged, granted_at)
     renews = renews_always
     if not is_read then
       return after, nil, allowed
     end
     -- A counter without a head has room for a record, so that it gets both.
     own.since = own.since or own.instant
+    if cost ~= held and entries ~= '' then
+      new = beside().with_hits(new, 1, cost - held, 0, entries)
+    elseif not record and cost > 0 and records then
+      new = beside().with_hits(new, records, cost, 0)
+    end
     if operation ~= COMMIT then
       held, cost = 0, 0
     end
@@ -193,17 +316,18 @@ holds.more = function()
       return new, lives_until
     end
     local record = record_of(own, id)
-    for place = record and #record - RECEIPT + 1 or 0, RECEIPTS, -RECEIPT do
-      local charged, held = unpack_from('>I7I4', record, place)
-      if charged == of_charge and held == hits then
-        local _, _, _, new, lives_until = correct(own, algorithm, at, held, 0, charged)
-        local expires, ended, count = unpack_from('>I7BB', record)
+    for i = record and byte(record, 9) or 0, 1, -1 do
+      local charged, held, granted_at, _, receipts, extras = taken_out(record, i)
+      if held == hits and (of_grant and granted_at or charged) == of_charge and of_grant == (granted_at > 0) then
+        local _, _, _, new, lives_until = correct(own, algorithm, at, held, 0, charged, granted_at)
+        local expires, flags, count = unpack_from('>I7BB', record)
         if expires == until_us and before > 0 then
           expires = before
         end
-        local left = sub(record, RECEIPTS, place - 1) .. sub(record, place + RECEIPT)
-        local is_kept = count > 1 or ended == 1
-        return new, lives_until, is_kept and pack('>I7BB', expires, ended, count - 1) .. left
+        local is_kept = count > 1 or flags % EXTRAS == 1
+        local kept = is_kept and joined(expires, flags, receipts, extras)
+        forget_whole(own, id, record, kept)
+        return new, lives_until, kept
       end
     end
   end
@@ -232,6 +356,9 @@ holds.more = function()
   -- Returns the record of an ID, whether or not it has expired; empty if there is none.
   function more.stored_record(own, id)
     local record = id ~= '' and (own.since or own.kept) and call('HGET', own.hold_key, id)
+    if type(record) == 'string' and #record >= RECEIPTS - 1 and byte(record, 8) >= EXTRAS then
+      record = more.whole(own, id, record)
+    end
     return type(record) == 'string' and record or ''
   end
 
@@ -278,11 +405,14 @@ holds.more = function()
     return own
   end
 
-  -- Writes the head, and all records that a request has changed.
-  function more.write_records(own, head)
+  -- Writes the head, and the records that a request has changed.
+  function more.write_records(own, head, changed)
     local command = { 'HSET', own.hold_key, '', head }
-    for id, record in pairs(own.changed) do
-      if record then
+    for id, record in pairs(changed) do
+      if record and byte(record, 8) >= EXTRAS then
+        command[#command + 1], command[#command + 2] = id, bare(record)
+        command[#command + 1], command[#command + 2] = whole_name(id), record
+      elseif record then
         command[#command + 1], command[#command + 2] = id, record
       end
     end
@@ -291,17 +421,17 @@ holds.more = function()
 
   -- Removes records that are gone, after the counter's value was written.
   function more.forget(own, id, record)
-    local changed, ids = own.changed or {}, {}
-    if id and record == false then
-      ids[1] = id
-    end
-    for other in pairs(own.gone or {}) do
-      if other ~= id and not changed[other] then
+    local kept, ids = { [id or ''] = true }, {}
+    for other, of_other in pairs(own.changed or { [id or ''] = record }) do
+      kept[other] = true
+      if not of_other then
         ids[#ids + 1] = other
+      elseif byte(of_other, 8) >= EXTRAS then
+        kept[whole_name(other)] = true
       end
     end
-    for other, of_other in pairs(changed) do
-      if not of_other then
+    for other in pairs(own.gone or {}) do
+      if not kept[other] then
         ids[#ids + 1] = other
       end
     end

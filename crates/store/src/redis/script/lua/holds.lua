@@ -7,7 +7,11 @@
 --   with instant (7) and backlog (7, 4), inserts before the next check of the records (4), and
 --   padding to 65 bytes, with which Redis keeps the hash as a table. Another field is the record of
 --   an ID: expiry (7), 1 if a hold of it has ended (1), receipts (1), each with instant (7) and
---   hits (4). If the value is not the one of the head, the counter was written under a limit
+--   hits (4); as read also 2 in the flag and, after the receipts, what each has besides: instant of
+--   the grant from which its hits are, or 0 (7), and the entries to whose tallies they are counted,
+--   as in decide.lua, with a length prefix (2). Such a record is stored twice: in the field of its
+--   ID without that and without hits of grants, as releases before 0.2.0 read it, and as a whole
+--   in a field of 129 bytes (length of the ID, ID, padding). If the value is not the one of the head, the counter was written under a limit
 --   without holds: marks do not count, and records do unless it was a reset.
 -- Text    before the parameters of the algorithm: operation (1: 0 none, 1 reserve, 2 commit, 3
 --   settle, 4 cancel, 5 extend, 6 read, 7 reserve unless the ID has open holds, 8 commit for each
@@ -28,7 +32,7 @@
 -- `changed`, its new records by ID, and `inserted`, their number.
 do
   local byte, sub = string.byte, string.sub
-  local FORMAT, TABLE_BYTES, MARK_BYTES = 1, 65, 18
+  local FORMAT, TABLE_BYTES, MARK_BYTES, EXTRAS = 1, 65, 18, 2
   -- Bytes of a value that an algorithm can read at least, and of a head without its value and its
   -- marks.
   local MIN_VALUE, MIN_HEAD = 8, 21
@@ -142,15 +146,20 @@ do
     local record = own.changed and own.changed[id]
     if record == nil then
       record = (own.kept or own.since and not own.is_stale) and call('HGET', own.hold_key, id)
+      if record and #record >= RECEIPTS - 1 and byte(record, 8) >= EXTRAS then
+        record = holds.more().whole(own, id, record)
+      end
     end
-    if record and #record >= RECEIPTS - 1 and #record == RECEIPTS - 1 + RECEIPT * byte(record, 9)
+    if record and #record >= RECEIPTS - 1
+      and (byte(record, 8) >= EXTRAS or #record == RECEIPTS - 1 + RECEIPT * byte(record, 9))
       and unpack_from('>I7', record) > own.instant then
       return record
     end
   end
 
-  -- Judges a charge, a peek or a refund, with or without an ID. Returns as `judge` does.
-  local function charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+  -- Judges a charge, a peek or a refund, with or without an ID. `records`: offset in the text of the
+  -- entries to whose tallies its hits are counted. Returns as `judge` does.
+  local function charge(own, operation, hits, algorithm, at, ttl, id, writes, entries, records)
     local is_reserve, of_records, effect, record = operation ~= NONE, own.latest, NOTHING, nil
     extend(own, is_reserve and own.instant + ttl or 0)
     local after, is_read, allowed, new, lives_until, left, reset, retry, window, wrote =
@@ -160,27 +169,29 @@ do
       return after, nil, allowed
     end
     own.written_at = is_read
-    if wrote == WRITTEN then
-      if algorithm == GCRA then
-        own.marks = writes == REFUND and marked.refunded(at, own, new) or marked.charged(at, own)
-      end
-      if is_reserve then
-        local old, ended, receipts = record_of(own, id), 0, ''
-        if old then
-          ended, receipts, own.old_record, own.expired_at = byte(old, 8), sub(old, RECEIPTS), old, unpack_from('>I7', old)
-        end
-        if #receipts >= RECEIPT * MAX_RECEIPTS or not old and holds.is_full(own) then
-          effect = UNRECORDED
-        else
-          local count = #receipts / RECEIPT
-          effect = count == 0 and RESERVED or REPEATED
-          record = pack('>I7BBc0I7I4', own.instant + ttl, ended, count + 1, receipts, own.instant, hits)
-        end
-      end
-      own.since = own.since or (record or algorithm == GCRA) and own.instant
-    elseif wrote == OF_GRANT and is_reserve then
-      effect = UNRECORDED
+    if wrote == WRITTEN and algorithm == GCRA then
+      own.marks = writes == REFUND and marked.refunded(at, own, new) or marked.charged(at, own)
     end
+    if is_reserve and wrote ~= 0 then
+      local old, flags, count, receipts = record_of(own, id), 0, 0, ''
+      if old then
+        own.old_record = old
+        own.expired_at, flags, count = unpack_from('>I7BB', old)
+        receipts = sub(old, RECEIPTS)
+      end
+      if count >= MAX_RECEIPTS or not old and holds.is_full(own) then
+        effect = UNRECORDED
+      else
+        effect = count == 0 and RESERVED or REPEATED
+        if wrote == OF_GRANT or records or flags >= EXTRAS then
+          local granted_at = wrote == OF_GRANT and is_read or 0
+          record = holds.more().extended(old, own.instant + ttl, own.instant, hits, granted_at, records)
+        else
+          record = pack('>I7BBc0I7I4', own.instant + ttl, flags, count + 1, receipts, own.instant, hits)
+        end
+      end
+    end
+    own.since = own.since or (record or wrote == WRITTEN and algorithm == GCRA) and own.instant
     if not record then
       own.latest = of_records
     end
@@ -228,7 +239,7 @@ do
   end
 
   -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of
-  -- its ID do not matter. Returns the position after it, and no more if the counter is unreadable,
+  -- its ID do not matter, and tallies are counted later. Returns the position after it, and no more if the counter is unreadable,
   -- or nil and the instant if that is in none of the calendar windows that were sent. Otherwise:
   -- verdict, remaining hits, window, reset_after, retry_after if denied, effect, two amounts of
   -- hits, and what `write` takes.
@@ -248,11 +259,11 @@ do
       operation = COMMIT
     end
     if algorithm == CONCURRENCY then
-      return permits(own, operation, hits, at, id, ttl, writes, entries)
+      return permits(own, operation, hits, at, id, ttl, writes, not is_turn and operation <= RESERVE and entries)
     elseif operation <= RESERVE then
-      return charge(own, operation, hits, algorithm, at, ttl, id, writes, entries)
+      return charge(own, operation, hits, algorithm, at, ttl, id, writes, not is_turn and entries, entries)
     end
-    return holds.more().change(own, operation, hits, algorithm, at, ttl, releases, id)
+    return holds.more().change(own, operation, hits, algorithm, at, ttl, releases, id, entries)
   end
 
   -- Returns the head of the holds of a value.
@@ -284,8 +295,8 @@ do
     if own.is_stale and not own.kept then
       call('DEL', hold_key)
     end
-    if own.changed then
-      answer = holds.more().write_records(own, head)
+    if own.changed or record and byte(record, 8) >= EXTRAS then
+      answer = holds.more().write_records(own, head, own.changed or { [id] = record })
     elseif record then
       answer = call('HSET', hold_key, '', head, id, record)
     else

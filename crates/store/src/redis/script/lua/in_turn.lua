@@ -15,7 +15,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
     if check.has_hold then
       local own = holds.more().copy(state)
       local _, verdict, left, _, _, _, effect, held, cost, new, lives_until, id, record =
-        holds.judge(own, check.algorithm, check.at, check.hits, writes, nil, true)
+        holds.judge(own, check.algorithm, check.at, check.hits, writes, check.entries, true)
       if not verdict then
         r.later = r.later or left
         return nil, state
@@ -87,7 +87,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       checks[i] = {
         key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
         has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id,
-        end_of = end_of, after = after, counter = counter, known = false, seen_writes = (role - role % 16) / 16,
+        end_of = end_of, is_on_existing = operation and operation > 1 and operation ~= RESERVE_ONCE, after = after, counter = counter, known = false, seen_writes = (role - role % 16) / 16,
       }
       at = after
     end
@@ -159,7 +159,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
           r.instants[i], r.charged[i] = state.written_at, check.has_hold and check.wrote ~= 0 and state
         end
         local charged, refused_hits = check.wrote ~= 0 and check.hits or 0, allowed and 0 or check.hits
-        if check.entries and charged + refused_hits > 0 then
+        if check.entries and not check.is_on_existing and charged + refused_hits > 0 then
           local value = state.value or beside().unused(check.algorithm, check.parameters)
           value = beside().with_hits(value, check.entries, charged, refused_hits)
           state = check.has_hold and holds.more().copy(state, value)
@@ -227,8 +227,7 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       end
       if own then
         local has_record = check.id ~= '' and check.algorithm ~= CONCURRENCY and (own.kept or not own.is_stale)
-        local stored = has_record and call('HGET', own.hold_key, check.id) or ''
-        stored = type(stored) == 'string' and stored or ''
+        local stored = has_record and holds.more().stored_record(own, check.id) or ''
         local before = other.changed[check.id]
         own.old_head = other.since and other.value and holds.head_of(other, other.value) or ''
         own.old_record = before == nil and stored or before or ''
