@@ -1,8 +1,9 @@
 //! Records of the holds of one counter: by ID, the charges that may still be corrected.
 //!
 //! A record is one allocation, since a counter may have 100,000: the ID, the instant until which it
-//! is kept, and up to four receipts, some with a grant or tallied entries. Each insert examines a few records in turn and removes those
-//! that have expired, so that at most one in eight is an expired one.
+//! is kept, and up to four receipts, some with a grant or tallied entries. Each insert examines a
+//! few records in turn and removes those that have expired, so that at most one in eight is an
+//! expired one.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
