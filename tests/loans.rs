@@ -289,7 +289,12 @@ async fn receipts_are_signed_by_the_first_key_and_valid_until_it_is_removed() {
     let file = folder.path().join("keys");
     std::fs::write(&file, FIRST).unwrap();
     let flags = ["--loan-key-file", file.to_str().unwrap()];
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o604);
+    std::fs::set_permissions(&file, readable).unwrap();
     let mut service = Tollgate::serve_with(Policies::of(POLICY).path(), &flags);
+    let advice = format!("chmod o-r {}", file.display());
+    let log = service.process.log().join("\n");
+    assert!(log.contains(&advice), "{log}");
     let mut holder = Holder::connect(service.grpc).await;
     let loan = holder.borrow("tenant", 50).await;
     assert!(loan.receipt.len() <= 256);

@@ -1,6 +1,6 @@
 """A proxy between a client and the service that loses, delays and repeats messages of HTTP/2.
 
-It reads frames, so that it knows when a request is complete and when its response begins; it does not change them.
+It reads frames, so that it knows when a request is complete and when its response begins. It changes no message but by the fault `code`.
 """
 
 import asyncio
@@ -12,6 +12,8 @@ PREFACE = 24
 HEAD = 9
 DATA, HEADERS = 0, 1
 END_STREAM = 1
+# Bytes before a message, and the tag of the first field of a RateLimitResponse.
+PREFIX, OVERALL_CODE = 5, b"\x08"
 
 
 @dataclass
@@ -24,6 +26,7 @@ class Fault:
     | `cut_before`, `reset_before` | closes or resets the connection instead of forwarding a request |
     | `cut_after`, `reset_after` | closes or resets it when the response arrives, which it does not forward |
     | `delay` | forwards a response after so many milliseconds |
+    | `code` | forwards decisions with this number as their code |
     | `late` | forwards responses when it behaves otherwise |
     | `silent` | forwards no request |
     | `mute` | accepts connections, and neither reads nor writes |
@@ -34,6 +37,7 @@ class Fault:
     kind: str = "none"
     times: int | None = None
     ms: int = 0
+    code: int = 0
 
     def strikes(self, *kinds: str) -> bool:
         """Returns whether it applies now, and counts that it did."""
@@ -174,6 +178,8 @@ class Connection:
                 ends += 1
                 async with self._copy_ended:
                     await self._copy_ended.wait_for(lambda: self._copy_ends >= ends)
+            if kind == DATA and self._proxy.fault.strikes("code"):
+                frame = _with_code(frame, self._proxy.fault.code)
             self._writer.write(frame)
 
     async def _copy(self, service: asyncio.StreamReader) -> None:
@@ -189,6 +195,13 @@ class Connection:
             linger = struct.pack("ii", 1, 0)
             self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self._writer.transport.abort()
+
+
+def _with_code(frame: bytes, code: int) -> bytes:
+    """Returns the frame of a RateLimitResponse with another `overall_code`, which is its first field."""
+    place = HEAD + PREFIX
+    assert frame[place:place + 1] == OVERALL_CODE, "a response begins with its code"
+    return frame[:place + 1] + bytes([code]) + frame[place + 2:]
 
 
 async def _frame(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:

@@ -134,4 +134,6 @@ def fault(written: dict | None) -> Fault:
     (kind, value), = written.items()
     if kind == "delay":
         return Fault(kind, ms=value)
+    if kind == "code":
+        return Fault(kind, code=value)
     return Fault(kind, times=None if value is True else value)

@@ -145,7 +145,7 @@ func (c *Client) call(ctx context.Context, method string, request proto.Message,
 	if err := c.connection.Invoke(bounded, method, request, response); err != nil {
 		return fromError(ctx, err, settings.mode, settings.shadow)
 	}
-	return fromResponse(response, settings.shadow), nil
+	return fromResponse(ctx, response, settings.mode, settings.shadow)
 }
 
 // Descriptor has the entries of a descriptor, in the order in which the policy nests its rules. Keys and values must be

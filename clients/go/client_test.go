@@ -139,8 +139,8 @@ func TestRetryAfterIsTheLongestWaitOfThoseThatDeny(t *testing.T) {
 			{Code: rls.RateLimitResponse_OVER_LIMIT, DurationUntilReset: durationpb.New(2 * time.Second)},
 		},
 	}
-	decision := fromResponse(response, false)
-	if decision.Allowed || decision.RetryAfter != 3500*time.Millisecond || decision.RetryAfterSeconds() != "4" {
+	decision, err := fromResponse(context.Background(), response, FailService, false)
+	if err != nil || decision.Allowed || decision.RetryAfter != 3500*time.Millisecond || decision.RetryAfterSeconds() != "4" {
 		t.Errorf("%+v, Retry-After: %s", decision, decision.RetryAfterSeconds())
 	}
 	if seconds := (Decision{}).RetryAfterSeconds(); seconds != "1" {

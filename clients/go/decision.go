@@ -111,8 +111,13 @@ func (d Decision) RetryAfterSeconds() string {
 	return strconv.FormatInt(max(1, int64(math.Ceil(d.RetryAfter.Seconds()))), 10)
 }
 
-// fromResponse returns the decision of a response.
-func fromResponse(response *rls.RateLimitResponse, shadow bool) Decision {
+// fromResponse returns the decision of a response. One without a known code is none.
+func fromResponse(ctx context.Context, response *rls.RateLimitResponse, mode FailureMode, shadow bool) (Decision, error) {
+	switch code := response.GetOverallCode(); code {
+	case rls.RateLimitResponse_OK, rls.RateLimitResponse_OVER_LIMIT:
+	default:
+		return fromError(ctx, status.Errorf(codes.Internal, "the answer has the unknown code %d", code), mode, shadow)
+	}
 	decision := Decision{Code: codeOf(response.GetOverallCode())}
 	decision.Allowed = shadow || decision.Code == OK
 	for _, found := range response.GetStatuses() {
@@ -131,7 +136,7 @@ func fromResponse(response *rls.RateLimitResponse, shadow bool) Decision {
 	for _, header := range response.GetResponseHeadersToAdd() {
 		decision.Headers = append(decision.Headers, Header{header.GetKey(), header.GetValue()})
 	}
-	return decision
+	return decision, nil
 }
 
 func codeOf(code rls.RateLimitResponse_Code) Code {

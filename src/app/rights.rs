@@ -93,13 +93,7 @@ fn warnings(settings: &AdminSettings, is_loopback: bool) -> Vec<String> {
          --admin-tls-cert and --admin-tls-key, or listen on 127.0.0.1"
             .to_owned()
     });
-    let readable = files.filter(|(path, ..)| is_readable_by_all(path)).map(|(path, ..)| {
-        let path = path.display();
-        format!(
-            "{path}: every user can read the tokens; run `chmod o-r {path}`, or set \
-             `defaultMode: 0440` of the volume"
-        )
-    });
+    let readable = files.filter_map(|(path, ..)| readable_by_all(path, "the tokens"));
     plain.into_iter().chain(readable).collect()
 }
 
@@ -110,8 +104,16 @@ fn files(settings: &AdminSettings) -> impl Iterator<Item = (&Path, &'static str,
     write.chain(read)
 }
 
-fn is_readable_by_all(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READABLE_BY_ALL != 0)
+/// Returns a warning if every user of the machine can read a file with secrets.
+pub(super) fn readable_by_all(path: &Path, secrets: &str) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let path = path.display();
+    (mode & READABLE_BY_ALL != 0).then(|| {
+        format!(
+            "{path}: every user can read {secrets}; run `chmod o-r {path}`, or set \
+             `defaultMode: 0440` of the volume"
+        )
+    })
 }
 
 fn read(settings: &AdminSettings) -> RightsFiles {

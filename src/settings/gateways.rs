@@ -14,7 +14,7 @@ pub(super) struct Flags {
         long,
         env = "TOLLGATE_GATEWAYS",
         value_name = "ADDRESS[/BITS],...",
-        default_value = "127.0.0.0/8,::1",
+        default_value = "127.0.0.1,::1",
         value_parser = deferred(trusted)
     )]
     gateways: FlagValue<TrustedGateways>,

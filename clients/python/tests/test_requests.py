@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 import tollgate
-from tollgate import decision, request
+from tollgate import asgi, decision, request
 from tollgate._protocol import RateLimitResponse
 
 
@@ -52,13 +52,19 @@ def response(code, *statuses):
 
 
 def test_retry_after_is_the_longest_wait_of_those_that_deny():
-    found = decision.from_response(response(2, (1, 90, 0), (2, 3, 500_000_000), (2, 2, 0)), shadow=False)
+    answer = response(2, (1, 90, 0), (2, 3, 500_000_000), (2, 2, 0))
+    found = decision.from_response(answer, tollgate.FailureMode.SERVICE, shadow=False)
     assert found.denied and found.retry_after == 3.5 and found.retry_after_header == "4"
 
 
 def test_an_allowed_request_has_no_retry_after():
-    found = decision.from_response(response(1, (1, 90, 0)), shadow=False)
+    found = decision.from_response(response(1, (1, 90, 0)), tollgate.FailureMode.SERVICE, shadow=False)
     assert found.allowed and found.retry_after is None and found.retry_after_header == "1"
+
+
+def test_headers_that_http_does_not_permit_are_left_out():
+    headers = [("X-A", "b\r\nset-cookie: c"), ("x\r\ny", "z"), ("X-B", "é\t1"), ("", "v"), ("x-c", "\u20ac"), ("x-d", "\n")]
+    assert asgi.valid_headers(headers) == [(b"x-b", b"\xe9\t1")]
 
 
 class Failed(grpc.RpcError):
@@ -75,14 +81,14 @@ class Failed(grpc.RpcError):
 @pytest.mark.parametrize("status", list(grpc.StatusCode)[1:])
 def test_each_status_is_a_rejection_or_no_decision(status):
     with pytest.raises(tollgate.TollgateError, match="why") as raised:
-        decision.from_error(Failed(status), tollgate.FailureMode.SERVICE, shadow=False)
+        decision.from_error(Failed(status), tollgate.FailureMode.SERVICE, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
     assert raised.value.status is status
     if isinstance(raised.value, tollgate.NoDecision):
-        found = decision.from_error(Failed(status), tollgate.FailureMode.OPEN, shadow=False)
+        found = decision.from_error(Failed(status), tollgate.FailureMode.OPEN, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
         assert found.allowed and found.error.status is status
     else:
         with pytest.raises(tollgate.RequestRejected):
-            decision.from_error(Failed(status), tollgate.FailureMode.OPEN, shadow=False)
+            decision.from_error(Failed(status), tollgate.FailureMode.OPEN, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
 
 
 def test_messages_of_other_packages_with_the_same_names_can_be_loaded():

@@ -182,7 +182,7 @@ fn decision(
     options: CallOptions,
 ) -> Result<Decision, Error> {
     match response {
-        Ok(response) => Ok(Decision::of_response(response, options.shadow)),
+        Ok(response) => Decision::of_response(response, options.failure_mode, options.shadow),
         Err(status) => Decision::of_failure(status, options.failure_mode, options.shadow),
     }
 }

@@ -143,20 +143,33 @@ impl Decision {
         Self { allowed, code: Code::Undecided, error, ..Self::admitted(Vec::new()) }
     }
 
-    pub(crate) fn of_response(response: wire::RateLimitResponse, shadow: bool) -> Self {
+    /// Returns the decision of a response.
+    ///
+    /// # Errors
+    /// It has no known code, and only the service decides.
+    pub(crate) fn of_response(
+        response: wire::RateLimitResponse,
+        mode: FailureMode,
+        shadow: bool,
+    ) -> Result<Self, Error> {
+        if response.overall_code() == wire::rate_limit_response::Code::Unknown {
+            let found = response.overall_code;
+            let status = Status::internal(format!("the answer has the unknown code {found}"));
+            return Self::of_failure(status, mode, shadow);
+        }
         let code = Code::of(response.overall_code());
         let statuses: Vec<_> = response.statuses.iter().map(descriptor_status).collect();
         let denied = statuses.iter().filter(|status| status.code == Code::OverLimit);
         let retry_after = denied.map(|status| status.reset_after).max();
         let headers = response.response_headers_to_add.into_iter();
-        Self {
+        Ok(Self {
             allowed: shadow || code == Code::Ok,
             code,
             retry_after: retry_after.filter(|wait| code == Code::OverLimit && !wait.is_zero()),
             statuses,
             headers: headers.map(|header| (header.key, header.value)).collect(),
             error: None,
-        }
+        })
     }
 
     /// Returns the decision for a call that failed.
@@ -216,7 +229,7 @@ mod tests {
             statuses,
             ..wire::RateLimitResponse::default()
         };
-        let decision = Decision::of_response(response, false);
+        let decision = Decision::of_response(response, FailureMode::Service, false).unwrap();
         assert_eq!(decision.retry_after, Some(Duration::new(2, 1)));
         assert_eq!(decision.retry_after_seconds(), 3);
         assert_eq!(Decision::undecided(false, None).retry_after_seconds(), 1);

@@ -166,9 +166,10 @@ export class Client {
       const abort = () => call.cancel();
       signal?.addEventListener("abort", abort);
     });
-    if (!(answer instanceof Error)) return fromResponse(answer, shadow);
+    const failureMode = options.failureMode ?? this.#defaults.failureMode;
+    if (!(answer instanceof Error)) return fromResponse(answer, failureMode, shadow);
     signal?.throwIfAborted();
-    return fromError(answer, options.failureMode ?? this.#defaults.failureMode, shadow);
+    return fromError(answer, failureMode, shadow);
   }
 
   /** Gives back what a reserve without an answer may have charged, without waiting for it. */

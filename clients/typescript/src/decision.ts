@@ -1,6 +1,6 @@
 // The result of a call: decisions, failure modes and errors.
 
-import { status as Status, type ServiceError } from "@grpc/grpc-js";
+import { Metadata, status as Status, type ServiceError } from "@grpc/grpc-js";
 
 import type { RateLimitResponse, WireStatus } from "./protocol.js";
 
@@ -65,8 +65,13 @@ export class Decision {
   }
 }
 
-/** Returns the decision of a response. */
-export function fromResponse(response: RateLimitResponse, shadow: boolean): Decision {
+/** Returns the decision of a response. One without a known code is none. */
+export function fromResponse(response: RateLimitResponse, failureMode: FailureMode, shadow: boolean): Decision {
+  if (response.overallCode !== "OK" && response.overallCode !== "OVER_LIMIT") {
+    const details = `the answer has the unknown code ${response.overallCode}`;
+    const cause = Object.assign(new Error(details), { code: Status.INTERNAL, details, metadata: new Metadata() });
+    return fromError(cause, failureMode, shadow);
+  }
   const overLimit = response.overallCode === "OVER_LIMIT";
   const statuses = (response.statuses ?? []).map(statusOf);
   const waits = statuses.filter((status) => status.code === "OVER_LIMIT").map((status) => status.resetAfterMs ?? 0);

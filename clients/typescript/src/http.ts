@@ -1,5 +1,7 @@
 // The answers of middleware to requests that are not admitted.
 
+import { validateHeaderName, validateHeaderValue } from "node:http";
+
 import type { CallOptions, Client } from "./client.js";
 import { type Decision, NoDecision } from "./decision.js";
 import type { Descriptor } from "./protocol.js";
@@ -37,9 +39,22 @@ export async function limit<Request>(options: LimitOptions<Request>, request: Re
     warn(error);
     return { headers: [], refusal: problem(503, "Service Unavailable", {}) };
   }
-  const { headers } = decision;
+  const headers = validHeaders(decision.headers);
   if (decision.allowed) return { headers };
   return { headers, refusal: problem(429, "Too Many Requests", { "retry-after": decision.retryAfterHeader }) };
+}
+
+/** Returns the headers that HTTP permits: Node fails on others, and with it the request. */
+export function validHeaders(headers: Decision["headers"]): Decision["headers"] {
+  return headers.filter(([name, value]) => {
+    try {
+      validateHeaderName(name);
+      validateHeaderValue(name, value);
+      return true;
+    } catch {
+      return false;
+    }
+  });
 }
 
 let nextWarning = 0;

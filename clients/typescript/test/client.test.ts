@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { Metadata, Server, ServerCredentials, status, type ServiceError } from "@grpc/grpc-js";
 
 import { fromError, fromResponse } from "../src/decision.js";
+import { validHeaders } from "../src/http.js";
 import { Client, Decision, NoDecision, RequestRejected } from "../src/index.js";
 import { METHODS, wireDescriptor } from "../src/protocol.js";
 
@@ -39,9 +40,14 @@ test("hits out of range are refused with the number found", async () => {
 test("retry after is the longest wait of those that deny", () => {
   const wait = (code: string, seconds: number, nanos = 0) => ({ code, durationUntilReset: { seconds, nanos } });
   const statuses = [wait("OK", 90), wait("OVER_LIMIT", 3, 500_000_000), wait("OVER_LIMIT", 2)];
-  const decision = fromResponse({ overallCode: "OVER_LIMIT", statuses }, false);
+  const decision = fromResponse({ overallCode: "OVER_LIMIT", statuses }, "service", false);
   assert.deepEqual([decision.allowed, decision.retryAfterMs, decision.retryAfterHeader], [false, 3500, "4"]);
   assert.equal(new Decision(false, "UNDECIDED").retryAfterHeader, "1");
+});
+
+test("headers that HTTP does not permit are left out", () => {
+  const headers = [["x-a", "b\r\nset-cookie: c"], ["x y", "z"], ["x-b", "1"], ["", "v"], ["x-c", "\u20ac"]] as const;
+  assert.deepEqual(validHeaders(headers), [["x-b", "1"]]);
 });
 
 test("each status is a rejection or no decision", () => {

@@ -106,7 +106,7 @@ class AsyncClient:
             response = await method(message, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             return decision.from_error(error, failure_mode or self._failure_mode, shadow)
-        return decision.from_response(response, shadow)
+        return decision.from_response(response, failure_mode or self._failure_mode, shadow)
 
     async def _reserve(self, message, options) -> "AsyncHold":
         try:

@@ -2,8 +2,9 @@
 
 import json
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
 from .aio import AsyncClient
@@ -15,6 +16,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _LOG = logging.getLogger("tollgate")
+# Names and values of headers that HTTP permits (RFC 9110, 5.1 and 5.5).
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _TITLES = {429: "Too Many Requests", 503: "Service Unavailable"}
 
 
@@ -52,7 +56,7 @@ class RateLimitMiddleware:
         except NoDecision as error:
             self._warn(error)
             return await _answer(send, 503, [])
-        headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in decision.headers]
+        headers = valid_headers(decision.headers)
         if decision.denied:
             headers.append((b"retry-after", decision.retry_after_header.encode()))
             return await _answer(send, 429, headers)
@@ -63,6 +67,12 @@ class RateLimitMiddleware:
         if now >= self._next_warning:
             self._next_warning = now + 1
             _LOG.warning("no rate limit decision, answered with 503: %s", error)
+
+
+def valid_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Returns the headers that HTTP permits: a server writes others as they are, line breaks too."""
+    valid = ((name, value) for name, value in headers if _NAME.fullmatch(name) and _VALUE.fullmatch(value))
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in valid]
 
 
 async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:

@@ -102,7 +102,7 @@ class Client:
             response = method(message, timeout=timeout, metadata=self._metadata)
         except grpc.RpcError as error:
             return decision.from_error(error, failure_mode or self._failure_mode, shadow)
-        return decision.from_response(response, shadow)
+        return decision.from_response(response, failure_mode or self._failure_mode, shadow)
 
     def _cancel_later(self, reserved) -> None:
         """Gives back what a reserve without an answer may have charged, without waiting for it."""

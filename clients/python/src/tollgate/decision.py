@@ -100,8 +100,11 @@ class Decision:
         return str(max(1, math.ceil(self.retry_after or 0)))
 
 
-def from_response(response, shadow: bool) -> Decision:
-    """Returns the decision of a response."""
+def from_response(response, failure_mode: FailureMode, shadow: bool) -> Decision:
+    """Returns the decision of a response. One without a known code is none."""
+    if response.overall_code not in (1, 2):
+        details = f"the answer has the unknown code {response.overall_code}"
+        return _from_status(grpc.StatusCode.INTERNAL, details, failure_mode, shadow)
     over_limit = response.overall_code == 2
     statuses = tuple(_status(status) for status in response.statuses)
     waits = [status.reset_after for status in statuses if status.code is Code.OVER_LIMIT]
@@ -116,13 +119,16 @@ def from_response(response, shadow: bool) -> Decision:
 
 def from_error(error: grpc.RpcError, failure_mode: FailureMode, shadow: bool) -> Decision:
     """Returns the decision for a call that failed, or raises its error."""
-    status = error.code()
+    return _from_status(error.code(), error.details() or "", failure_mode, shadow, error)
+
+
+def _from_status(status, details: str, failure_mode: FailureMode, shadow: bool, cause=None) -> Decision:
     kind = RequestRejected if status in _REJECTIONS else NoDecision
-    failure = kind(status, error.details() or "")
+    failure = kind(status, details)
     if shadow:
         return Decision(allowed=True, code=Code.UNDECIDED, error=failure)
     if kind is RequestRejected or failure_mode is FailureMode.SERVICE:
-        raise failure from error
+        raise failure from cause
     return Decision(allowed=failure_mode is FailureMode.OPEN, code=Code.UNDECIDED, error=failure)
 
 

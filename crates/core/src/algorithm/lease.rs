@@ -33,6 +33,9 @@ pub const BLOCKS: usize = 2;
 pub const ROLLING_LOANS: u64 = 20;
 /// Maximum time of a loan.
 pub const LONGEST_LOAN: Micros = Micros::from_secs(60);
+/// Maximum time for which a holder denies by itself: hits can come back elsewhere, such as those of
+/// other loans.
+pub const LONGEST_DENIAL: Micros = Micros::from_secs(1);
 /// Fraction of a loan's time by which it is shortened: a holder's clock may run slower by that much
 /// than the store's.
 const CLOCK_RATES: u64 = 1_000;

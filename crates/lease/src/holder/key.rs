@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use tollgate_core::algorithm::judge::Few;
+use tollgate_core::algorithm::lease::{LONGEST_DENIAL, LONGEST_LOAN};
 
 use super::demand::{FIRST_WINDOW, HOT, MissDemand, expected};
 use super::{INTERVAL, LeaseAnswer, LookKind, WantAnswer};
@@ -161,18 +162,21 @@ impl<K> Key<K> {
         state.answered = Some(now);
         let mut block = None;
         let pause = match answer.map(|answer| &answer.answer) {
+            // Longer times than a service gives would outlast its mistake.
             Some(WantAnswer::Loan { hits, usable_for, counter, .. }) => {
-                let lent = Arc::new(Block::lent(*hits, sent..now, *usable_for));
-                state.window = (*usable_for).max(INTERVAL);
+                let usable_for = (*usable_for).min(LONGEST_LOAN.into());
+                let lent = Arc::new(Block::lent(*hits, sent..now, usable_for));
+                state.window = usable_for.max(INTERVAL);
                 state.counter = counter.map(|counter| (counter, sent));
                 state.blocks.push(Arc::clone(&lent));
                 block = Some(lent);
                 Duration::ZERO
             }
             Some(WantAnswer::Denial { valid_for, counter }) => {
+                let valid_for = (*valid_for).min(LONGEST_DENIAL.into());
                 state.counter = counter.map(|counter| (counter, sent));
-                state.denied_until = sent.checked_add(*valid_for);
-                (*valid_for).max(INTERVAL)
+                state.denied_until = sent.checked_add(valid_for);
+                valid_for.max(INTERVAL)
             }
             Some(WantAnswer::NotLeasable) => NOT_LEASABLE_FOR,
             Some(WantAnswer::AskEachRequest) | None => state.window,

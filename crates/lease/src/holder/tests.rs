@@ -202,6 +202,25 @@ fn a_denied_key_waits_for_its_time() {
 }
 
 #[test]
+fn times_longer_than_a_service_gives_are_cut() {
+    let hour = Duration::from_secs(3_600);
+    let mut holder = Holder::new();
+    let denial = WantAnswer::Denial { valid_for: hour, counter: counter(0) };
+    holder.answer("ann", LeaseAnswer { generation: 1, answer: denial });
+    holder.advance(999);
+    assert!(matches!(holder.look("ann", 1).kind, LookKind::Denied(_)));
+    holder.advance(1);
+    assert!(matches!(holder.look("ann", 1).kind, LookKind::Unknown));
+    let loan =
+        WantAnswer::Loan { hits: 9, receipt: vec![1], usable_for: hour, counter: counter(9) };
+    holder.answer("ann", LeaseAnswer { generation: 1, answer: loan });
+    holder.advance(59_000);
+    assert!(matches!(holder.look("ann", 1).kind, LookKind::Taken(..)));
+    holder.advance(1_000);
+    assert!(matches!(holder.look("ann", 1).kind, LookKind::Unknown));
+}
+
+#[test]
 fn what_is_never_lent_is_wanted_again_after_10_s() {
     let mut holder = Holder::new();
     holder.answer("ann", LeaseAnswer { generation: 0, answer: WantAnswer::NotLeasable });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tollgate_core::algorithm::judge::Hits;
-use tollgate_core::algorithm::lease::Lease;
+use tollgate_core::algorithm::lease::{LONGEST_DENIAL, Lease};
 use tollgate_core::algorithm::quota::Report;
 use tollgate_core::algorithm::time::Micros;
 use tollgate_core::algorithm::verdict::Role;
@@ -27,9 +27,6 @@ use crate::layer::deny_cache::is_single_fixed_window;
 use crate::loan::{LoanReturn, Returned};
 use crate::{Check, Lent, StoreError};
 
-/// Maximum time for which a holder denies by itself: hits can come back elsewhere, such as those of
-/// other loans.
-const LONGEST_DENIAL: Micros = Micros::from_secs(1);
 /// Timeout for taking back what is not handed over.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -51,8 +51,11 @@ impl AddressRange {
         };
         let address: IpAddr = address.parse().ok()?;
         let most = if address.is_ipv4() { Ipv4Addr::BITS } else { Ipv6Addr::BITS };
-        let prefix = prefix.map_or(Ok(most), str::parse).ok()?;
-        (prefix <= most).then_some(Self { address, prefix })
+        let prefix = prefix.map_or(Ok(most), str::parse).ok().filter(|prefix| *prefix <= most)?;
+        // Peers are compared as IPv4 if they are, and so is a network of such addresses.
+        let own = address.to_canonical();
+        let mapped = if own == address { 0 } else { Ipv6Addr::BITS - Ipv4Addr::BITS };
+        Some(Self { address: own, prefix: prefix.checked_sub(mapped)? })
     }
 
     fn contains(self, address: IpAddr) -> bool {
@@ -92,6 +95,15 @@ mod tests {
             assert_eq!(trusted.include(Some(peer.parse().unwrap())), is_trusted, "{peer}");
         }
         assert!(trusted.include(None), "a Unix socket");
+        let mapped = TrustedGateways::parse("::ffff:10.0.0.0/120,::ffff:10.9.9.9").unwrap();
+        for (peer, is_trusted) in [
+            ("10.0.0.255:1", true),
+            ("[::ffff:10.0.0.7]:1", true),
+            ("10.9.9.9:1", true),
+            ("10.0.1.0:1", false),
+        ] {
+            assert_eq!(mapped.include(Some(peer.parse().unwrap())), is_trusted, "{peer}");
+        }
         let all = TrustedGateways::parse("0.0.0.0/0").unwrap();
         assert!(all.include(Some("203.0.113.7:1".parse().unwrap())));
         let none = TrustedGateways::parse("").unwrap();
@@ -100,7 +112,15 @@ mod tests {
 
     #[test]
     fn what_is_no_network_is_reported() {
-        for text in ["localhost", "10.0.0.0/33", "::/129", "10.0.0.0/", "1.2.3.4/-1", "a, b"] {
+        for text in [
+            "localhost",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "1.2.3.4/-1",
+            "a, b",
+            "::ffff:10.0.0.0/95",
+        ] {
             assert!(TrustedGateways::parse(text).is_err(), "{text}");
         }
     }

@@ -2,6 +2,7 @@ package tollgate.client;
 
 import com.google.protobuf.Duration;
 import envoy.service.ratelimit.v3.Rls.RateLimitResponse;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.util.Comparator;
 import java.util.List;
@@ -44,7 +45,13 @@ public record Decision(
         return Long.toString(Math.max(1, (nanos + 999_999_999L) / 1_000_000_000L));
     }
 
-    static Decision of(RateLimitResponse response, boolean shadow) {
+    /** Returns the decision of a response. One without a known code is a call that failed. */
+    static Decision of(RateLimitResponse response, CallSettings settings) {
+        if (response.getOverallCodeValue() != RateLimitResponse.Code.OK_VALUE
+            && response.getOverallCodeValue() != RateLimitResponse.Code.OVER_LIMIT_VALUE) {
+            String details = "the answer has the unknown code " + response.getOverallCodeValue();
+            return of(Status.INTERNAL.withDescription(details).asRuntimeException(), settings);
+        }
         List<DescriptorStatus> statuses = response.getStatusesList().stream().map(Decision::status).toList();
         boolean isOverLimit = response.getOverallCode() == RateLimitResponse.Code.OVER_LIMIT;
         Optional<java.time.Duration> wait = statuses.stream()
@@ -55,7 +62,7 @@ public record Decision(
             .map(header -> Map.entry(header.getKey(), header.getValue()))
             .toList();
         Code code = isOverLimit ? Code.OVER_LIMIT : Code.OK;
-        return new Decision(shadow || !isOverLimit, code, statuses, wait, headers, Optional.empty());
+        return new Decision(settings.shadow() || !isOverLimit, code, statuses, wait, headers, Optional.empty());
     }
 
     /** Returns the decision for a call that failed, or throws its exception. */

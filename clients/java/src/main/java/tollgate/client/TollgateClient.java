@@ -110,7 +110,7 @@ public final class TollgateClient implements AutoCloseable {
     <T> Decision call(MethodDescriptor<T, RateLimitResponse> method, T request, CallSettings settings) {
         reconnect();
         try {
-            return Decision.of(ClientCalls.blockingUnaryCall(channel, method, options(settings), request), settings.shadow());
+            return Decision.of(ClientCalls.blockingUnaryCall(channel, method, options(settings), request), settings);
         } catch (StatusRuntimeException error) {
             return Decision.of(error, settings);
         }
@@ -123,7 +123,11 @@ public final class TollgateClient implements AutoCloseable {
         ClientCalls.asyncUnaryCall(channel.newCall(method, options(settings)), request, new StreamObserver<>() {
             @Override
             public void onNext(RateLimitResponse response) {
-                future.complete(Decision.of(response, settings.shadow()));
+                try {
+                    future.complete(Decision.of(response, settings));
+                } catch (TollgateException thrown) {
+                    future.completeExceptionally(thrown);
+                }
             }
 
             @Override

@@ -42,7 +42,7 @@ class TollgateClientTest {
             .addStatuses(status(RateLimitResponse.Code.OVER_LIMIT, 3, 500_000_000))
             .addStatuses(status(RateLimitResponse.Code.OVER_LIMIT, 2, 0))
             .build();
-        Decision decision = Decision.of(response, false);
+        Decision decision = Decision.of(response, CallSettings.DEFAULT);
         assertFalse(decision.allowed());
         assertEquals(Optional.of(java.time.Duration.ofMillis(3500)), decision.retryAfter());
         assertEquals("4", decision.retryAfterHeader());
@@ -50,7 +50,9 @@ class TollgateClientTest {
 
     @Test
     void withoutATimeRetryAfterIsOneSecond() {
-        Decision decision = Decision.of(RateLimitResponse.getDefaultInstance(), false);
+        RateLimitResponse response =
+            RateLimitResponse.newBuilder().setOverallCode(RateLimitResponse.Code.OVER_LIMIT).build();
+        Decision decision = Decision.of(response, CallSettings.DEFAULT);
         assertEquals("1", decision.retryAfterHeader());
     }
 
