@@ -1,5 +1,7 @@
 //! Real gateways, with the configurations of `deploy/gateways`.
 
+mod hostile;
+
 use std::net::SocketAddr;
 use std::process::Command;
 
@@ -180,24 +182,25 @@ async fn caddy_admits_100_and_then_answers_429() {
 
 #[tokio::test]
 async fn envoy_admits_100_and_then_answers_429() {
-    let bootstrap = std::fs::read_to_string(root().join("deploy/gateways/envoy.yaml")).unwrap();
-    let bootstrap =
-        on_free_ports(&bootstrap).replace("port_value: ${UPSTREAM}", "port_value: ${HELLO}");
     let hello = Hello::start().await;
-    let port = hello.address.port().to_string();
-    let start = async |tollgate: &Tollgate| {
-        let grpc = tollgate.grpc.port().to_string();
-        Envoy::start_by(&bootstrap, &[("TOLLGATE", &grpc), ("HELLO", &port)]).await
-    };
     let tollgate = tollgate();
-    let envoy = start(&tollgate).await;
+    let envoy = envoy_of(&tollgate, &hello).await;
     limits_the_path(&envoy.edge).await;
     assert_eq!(envoy.edge.get("/x/..%2flogin").await.status, 400);
     denies_without_a_decision(&envoy.edge, tollgate, [503, 503]).await;
 
     let tollgate = self::tollgate();
-    let envoy = start(&tollgate).await;
+    let envoy = envoy_of(&tollgate, &hello).await;
     admits_100(&envoy.edge).await;
+}
+
+/// Starts Envoy in front of an application.
+async fn envoy_of(tollgate: &Tollgate, hello: &Hello) -> Envoy {
+    let bootstrap = std::fs::read_to_string(root().join("deploy/gateways/envoy.yaml")).unwrap();
+    let bootstrap =
+        on_free_ports(&bootstrap).replace("port_value: ${UPSTREAM}", "port_value: ${HELLO}");
+    let [grpc, port] = [tollgate.grpc, hello.address].map(|address| address.port().to_string());
+    Envoy::start_by(&bootstrap, &[("TOLLGATE", &grpc), ("HELLO", &port)]).await
 }
 
 /// An application that answers like the stubs of the other gateways.
