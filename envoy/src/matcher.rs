@@ -53,18 +53,22 @@ impl HeaderMatcher {
             // An absent header matches nothing else, even inverted.
             (_, None) => return Ok(false),
             (condition, Some(first)) => {
-                let mut is_met = condition.is_met(first);
+                let is_met = condition.is_met(first);
+                if count <= 1 {
+                    return Ok(is_met != self.inverts);
+                }
+                let mut any = is_met;
                 let mut joined = first.to_vec();
                 for index in 1..count {
                     let value = request.header(&self.name, index).0.unwrap_or_default();
-                    is_met |= condition.is_met(value);
+                    any |= condition.is_met(value);
                     joined.push(b',');
                     joined.extend_from_slice(value);
                 }
-                if count > 1 && condition.is_met(&joined) != is_met {
+                if condition.is_met(&joined) != any {
                     return Err(Ambiguous);
                 }
-                is_met
+                any
             }
         };
         Ok(is_met != self.inverts)

@@ -81,14 +81,14 @@ class Failed(grpc.RpcError):
 @pytest.mark.parametrize("status", list(grpc.StatusCode)[1:])
 def test_each_status_is_a_rejection_or_no_decision(status):
     with pytest.raises(tollgate.TollgateError, match="why") as raised:
-        decision.from_error(Failed(status), tollgate.FailureMode.SERVICE, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
+        decision.from_error(Failed(status), tollgate.FailureMode.SERVICE, shadow=False)
     assert raised.value.status is status
     if isinstance(raised.value, tollgate.NoDecision):
-        found = decision.from_error(Failed(status), tollgate.FailureMode.OPEN, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
+        found = decision.from_error(Failed(status), tollgate.FailureMode.OPEN, shadow=False)
         assert found.allowed and found.error.status is status
     else:
         with pytest.raises(tollgate.RequestRejected):
-            decision.from_error(Failed(status), tollgate.FailureMode.OPEN, failure_mode=tollgate.FailureMode.SERVICE, shadow=False)
+            decision.from_error(Failed(status), tollgate.FailureMode.OPEN, shadow=False)
 
 
 def test_messages_of_other_packages_with_the_same_names_can_be_loaded():

@@ -113,7 +113,7 @@ impl<B: Backend> QuotaSession<B> {
     }
 
     /// Takes hits back in the background. Returns `false` if they stay charged: by the policies in
-    /// force, the bucket has another counter.
+    /// force, the bucket has another counter, or a ban.
     pub(super) fn give_back(&self, place: usize, receipt: Receipt) -> bool {
         let is_given_back = self.try_give_back(place, receipt).is_some();
         if !is_given_back {
@@ -127,10 +127,12 @@ impl<B: Backend> QuotaSession<B> {
         let entry = self.stream.get(place)?;
         let target = self.target(snapshot.as_deref()?, &entry.id);
         let (_, counter) = target.terms();
-        if counter? != entry.held.counter? {
+        let limit = target.counter()?;
+        // A store has no counter for a ban.
+        if counter? != entry.held.counter? || limit.limit().is_ban() {
             return None;
         }
-        self.rls.limiter.store().loans().give_back(&target.counter()?.check(), receipt);
+        self.rls.limiter.store().loans().give_back(&limit.check(), receipt);
         Some(())
     }
 

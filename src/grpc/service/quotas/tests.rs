@@ -239,7 +239,7 @@ async fn hits_of_a_replaced_limit_are_given_back_to_its_counter_and_to_no_other(
     // An edit leaves the counter what it is, unless that is of other windows.
     for (was, is, is_given_back) in [
         ("1000", "2000", true),
-        ("1000", "0", true),
+        ("1000", "0", false),
         ("rate_limit:", "shadow_mode: true\n    rate_limit:", true),
         ("lease:", "record: [user], lease:", true),
         ("unit: day", "unit: hour", false),

@@ -23,6 +23,7 @@ pub(super) fn cases() -> Vec<TraceCase> {
         of_each(a_limit_with_holds_records_entries_of_a_counter_that_is_named_twice).to_vec(),
         of_each(a_reserve_that_another_slot_denies_leaves_another_by_its_id).to_vec(),
         of_each(a_reserve_that_another_slot_denies_does_not_renew_a_hold).to_vec(),
+        of_each(a_recorded_reserve_that_another_slot_denies_is_not_listed).to_vec(),
         of_each(a_hold_of_one_hit_is_reserved_once_and_extended).to_vec(),
         [FIXED, GCRA].map(a_record_has_four_receipts_at_most).to_vec(),
         ["k0", "k1", "k2"].map(a_record_that_expires_now_is_removed).to_vec(),
@@ -111,6 +112,23 @@ fn a_reserve_that_another_slot_denies_does_not_renew_a_hold(rate: &str) -> Trace
         (10 * SECOND, with_a_denied_reserve("r", other)),
         (1, open_holds("k0")),
         (0, look("k0")),
+    ];
+    in_slots(&[&limit, &limit], trace)
+}
+
+/// The record of the denied one is stored twice while it is there.
+fn a_recorded_reserve_that_another_slot_denies_is_not_listed(rate: &str) -> TraceCase {
+    let limit = format!("{}, record: [who]", with_holds(rate));
+    let of_ann = |all: Vec<_>| decide([all, vec![descriptor(&[("who", "ann")])]].concat());
+    let reserve = |key, id, hits| hold("reserve", key, id, hits);
+    let trace = vec![
+        (0, of_ann(vec![reserve("k0", "q", 1)])),
+        (1, of_ann(vec![reserve("k0", "r", 3), reserve("k1", "r", 10)])),
+        (1, open_holds("k0")),
+        (1, of_ann(vec![reserve("k0", "r", 2)])),
+        (1, open_holds("k0")),
+        (1, decide([hold("commit", "k0", "r", 1)])),
+        (0, TraceOperation::Tallies("k0=a".to_owned())),
     ];
     in_slots(&[&limit, &limit], trace)
 }

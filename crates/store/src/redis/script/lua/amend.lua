@@ -62,13 +62,13 @@ end
 -- back from later charges: those ahead of the clock neither. Holds of the value before the reset do
 -- not count.
 local function reset(check)
+  if check.has_hold then
+    call('DEL', check.hold_key)
+  end
   if not check.value then
     return nil
   end
   local matters = max(matters_until(check, check.value), check.own and check.own.latest or 0)
-  if check.has_hold then
-    call('DEL', check.hold_key)
-  end
   if matters <= now then
     check.value = false
     local answer = call('DEL', check.key)
@@ -149,14 +149,19 @@ end
 -- Puts the counter back to the value without a charge, but with the tallies of the current one,
 -- less those of the charge. Returns the error, if any.
 local function restore(check)
-  local value, tallies, _ = check.value, '', nil
+  local value, tallies, charged, _ = check.value, '', nil, nil
+  if check.has_hold and check.id ~= '' then
+    charged = holds.more().stored_record(check.own, check.id)
+  end
   if restored[check.key] and not value then
     return nil
   elseif not restored[check.key] then
     _, tallies = with_data.split(value)
     value = check.before
     if value == '' then
-      value = tallies ~= '' and with_data.unused(check.algorithm, check.at)
+      -- Records of holds may outlive a value.
+      local has_data = tallies ~= '' or check.has_hold and check.old_head ~= ''
+      value = has_data and with_data.unused(check.algorithm, check.at)
     end
     value = value and with_data.with_tallies(value, tallies)
     if check.has_hold then
@@ -177,8 +182,9 @@ local function restore(check)
   local record = check.old_record
   if check.id == '' then
     record = nil
-  elseif record == '' then
-    record = false
+  elseif check.has_hold then
+    record = record ~= '' and record
+    holds.more().forget_whole(check.own, check.id, charged, record)
   end
   return write(check, value, matters_until(check, value), check.id, record)
 end

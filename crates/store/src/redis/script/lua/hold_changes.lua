@@ -81,7 +81,7 @@ holds.more = function()
 
   -- Removes the field of a record as a whole with the next write, unless a new one has it.
   local function forget_whole(own, id, old, new)
-    if byte(old, 8) >= EXTRAS and not (new and byte(new, 8) >= EXTRAS) then
+    if old ~= '' and byte(old, 8) >= EXTRAS and not (new and byte(new, 8) >= EXTRAS) then
       own.gone = own.gone or {}
       own.gone[whole_name(id)] = true
     end
@@ -440,6 +440,7 @@ holds.more = function()
     end
   end
 
+  more.forget_whole = forget_whole
   holds.more = function()
     return more
   end

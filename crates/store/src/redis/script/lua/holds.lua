@@ -69,23 +69,23 @@ do
       if size > 24 then
         first, final, size = sub(value, 1, 24), sub(value, -24), 24
       end
-      local format, length, count, place = byte(head, 1, 2)
+      local format, length, since, count, place = byte(head, 1, 2)
       if format ~= FORMAT or #head < length + MIN_HEAD then
         return nil
-      elseif length ~= 2 * size or sub(head, 3, size + 2) ~= first
+      end
+      since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
+      if #head < place + MARK_BYTES * count + 3 then
+        return nil
+      end
+      own.unchecked = unpack_from('>I4', head, place + MARK_BYTES * count)
+      if length ~= 2 * size or sub(head, 3, size + 2) ~= first
         or first ~= final and sub(head, size + 3, length + 2) ~= final then
-        own.is_stale, own.old_head = true, false
-        began, own.kept = unpack_from('>I7I7', head, length + 3)
-        own.latest = own.kept
+        own.is_stale, own.old_head, own.kept, began = true, false, own.latest, since
       else
-        own.since, own.latest, count, place = unpack_from('>I7I7B', head, length + 3)
-        if #head < place + MARK_BYTES * count + 3 then
-          return nil
-        elseif count > 0 then
+        own.since = since
+        if count > 0 then
           own.marks = sub(head, place, place + MARK_BYTES * count - 1)
-          place = place + MARK_BYTES * count
         end
-        own.unchecked = unpack_from('>I4', head, place)
       end
     end
     if value and algorithm ~= CONCURRENCY then
@@ -228,10 +228,11 @@ do
 
   -- Returns true if there is no room for one more record.
   function holds.is_full(own)
-    if own.since and own.unchecked == 0 then
+    local has_records = own.since or own.kept
+    if has_records and own.unchecked == 0 then
       return holds.more().is_full(own)
     end
-    own.unchecked = own.since and own.unchecked - 1 or UNCHECKED
+    own.unchecked = has_records and own.unchecked - 1 or UNCHECKED
     if own.changed then
       own.inserted = (own.inserted or 0) + 1
     end
@@ -286,10 +287,11 @@ do
   -- Writes the head and the record, if there is one, false if it is removed, and then the value: a
   -- value without its head would be one of a limit without holds. Returns the error, if any.
   function holds.write(own, new, lives_until, id, record)
+    if lives_until and lives_until < own.least and (own.since or own.kept) then
+      lives_until = own.least
+    end
     if not own.since then
       return save(own.key, new, lives_until)
-    elseif lives_until and lives_until < own.least then
-      lives_until = own.least
     end
     local hold_key, head, answer = own.hold_key, holds.head_of(own, new), nil
     if own.is_stale and not own.kept then
