@@ -57,7 +57,7 @@ class RateLimitInterceptorTest {
             .addService(ServerServiceDefinition.builder("envoy.service.ratelimit.v3.RateLimitService")
                 .addMethod(Methods.SHOULD_RATE_LIMIT, ServerCalls.asyncUnaryCall((request, observer) -> {
                     await(mayAnswer);
-                    observer.onNext(RateLimitResponse.getDefaultInstance());
+                    observer.onNext(RateLimitResponse.newBuilder().setOverallCode(RateLimitResponse.Code.OK).build());
                     observer.onCompleted();
                 }))
                 .build())

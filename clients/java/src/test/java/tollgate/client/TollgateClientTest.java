@@ -173,7 +173,7 @@ class TollgateClientTest {
     }
 
     private static void answer(Object request, StreamObserver<RateLimitResponse> observer) {
-        observer.onNext(RateLimitResponse.getDefaultInstance());
+        observer.onNext(RateLimitResponse.newBuilder().setOverallCode(RateLimitResponse.Code.OK).build());
         observer.onCompleted();
     }
 
