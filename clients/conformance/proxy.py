@@ -1,6 +1,7 @@
 """A proxy between a client and the service that loses, delays and repeats messages of HTTP/2.
 
-It reads frames, so that it knows when a request is complete and when its response begins. It changes no message but by the fault `code`.
+It reads frames, so that it knows when a request is complete and when its response begins. Only the fault `code` changes
+them.
 """
 
 import asyncio

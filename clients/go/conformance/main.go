@@ -275,7 +275,8 @@ func raised(err error) any {
 func codeName(err error) string {
 	names := map[codes.Code]string{
 		codes.InvalidArgument: "INVALID_ARGUMENT", codes.DeadlineExceeded: "DEADLINE_EXCEEDED",
-		codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS", codes.Internal: "INTERNAL", codes.Unavailable: "UNAVAILABLE",
+		codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS", codes.Unavailable: "UNAVAILABLE",
+		codes.Internal: "INTERNAL",
 	}
 	if name, isKnown := names[status.Code(err)]; isKnown {
 		return name

@@ -243,16 +243,17 @@ impl State {
 
     /// Takes up to so many hits from the grant of an instant. Returns the hits that it lacks.
     pub(super) fn take_past(&mut self, granted_at: Timestamp, hits: u64, now: Timestamp) -> u64 {
-        if let AlgorithmState::Extended(extended) = &mut self.0
-            && let Some(Granted { grant, at }) = &mut extended.grant
-            && *at == granted_at
-            && now < grant.until
-        {
-            let taken = hits.min(grant.left);
-            grant.left = grant.left.saturating_sub(taken);
-            return hits.saturating_sub(taken);
-        }
-        hits
+        let Some(grant) = self.grant_of(granted_at, now) else { return hits };
+        let taken = hits.min(grant.left);
+        grant.left = grant.left.saturating_sub(taken);
+        hits.saturating_sub(taken)
+    }
+
+    /// Returns the grant of an instant, unless it has ended or was replaced.
+    fn grant_of(&mut self, granted_at: Timestamp, now: Timestamp) -> Option<&mut Grant> {
+        let AlgorithmState::Extended(extended) = &mut self.0 else { return None };
+        let Granted { grant, at } = extended.grant.as_mut()?;
+        (*at == granted_at && now < grant.until).then_some(grant)
     }
 
     /// Takes hits from the grant and returns the instant that identifies it.
@@ -265,15 +266,9 @@ impl State {
 
     /// Returns hits to their grant. Returns `false` if that grant is no longer there.
     pub(super) fn give_back_to_grant(&mut self, receipt: Receipt, now: Timestamp) -> bool {
-        if let AlgorithmState::Extended(extended) = &mut self.0
-            && let Some(Granted { grant, at }) = &mut extended.grant
-            && *at == receipt.at
-            && now < grant.until
-        {
-            grant.left = grant.left.saturating_add(receipt.hits);
-            return true;
-        }
-        false
+        let Some(grant) = self.grant_of(receipt.at, now) else { return false };
+        grant.left = grant.left.saturating_add(receipt.hits);
+        true
     }
 
     /// Returns the first instant after both the grant and the reset.

@@ -28,14 +28,21 @@ pub(super) type Wants = Vec<(usize, u32)>;
 
 /// The terms of a target, and its counter.
 pub(super) trait TargetTerms {
-    /// Returns the terms, and the digest of the counter; `None` without one.
+    /// Returns the digest of the counter; `None` without one.
+    fn digest(&self) -> Option<CounterDigest>;
+
+    /// Returns the terms, and that digest.
     fn terms(&self) -> (BucketTerms, Option<CounterDigest>);
 }
 
 impl TargetTerms for BucketTarget<'_> {
+    fn digest(&self) -> Option<CounterDigest> {
+        let target = self.counter()?;
+        Some(CounterDigest::of(target.rule().domain(), target.key()))
+    }
+
     fn terms(&self) -> (BucketTerms, Option<CounterDigest>) {
-        let counter = self.counter();
-        let counter = counter.map(|target| CounterDigest::of(target.rule().domain(), target.key()));
+        let counter = self.digest();
         let terms = match (self, counter) {
             (Self::Unlimited | Self::Unsupported(_, _, UnsupportedQuota::Allow), _) => {
                 BucketTerms::Open
@@ -126,10 +133,9 @@ impl<B: Backend> QuotaSession<B> {
         let snapshot = self.rls.limiter.snapshot();
         let entry = self.stream.get(place)?;
         let target = self.target(snapshot.as_deref()?, &entry.id);
-        let (_, counter) = target.terms();
         let limit = target.counter()?;
         // A store has no counter for a ban.
-        if counter? != entry.held.counter? || limit.limit().is_ban() {
+        if limit.limit().is_ban() || target.digest() != entry.held.counter {
             return None;
         }
         self.rls.limiter.store().loans().give_back(&limit.check(), receipt);

@@ -35,9 +35,8 @@ impl Limit {
         };
         let charge = self.charge_for(state, hits, id, request.ttl(hold), now)?;
         if let Some(repeated) = repeated_permit {
-            let is_permit = !charge.of_grant;
-            let effect = HoldEffect::Reserved { repeated };
-            return Ok(if is_permit { effect } else { HoldEffect::Unrecorded });
+            let permit = HoldEffect::Reserved { repeated };
+            return Ok(if charge.of_grant { HoldEffect::Unrecorded } else { permit });
         }
         let held = HoldReceipt {
             at: now,

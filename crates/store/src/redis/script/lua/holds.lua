@@ -240,8 +240,9 @@ do
   end
 
   -- Judges a check of a counter whose fields begin at `at` of the text. `is_turn`: open holds of
-  -- its ID do not matter, and tallies are counted later. Returns the position after it, and no more if the counter is unreadable,
-  -- or nil and the instant if that is in none of the calendar windows that were sent. Otherwise:
+  -- its ID do not matter, and tallies are counted later. Returns the position after it, and no more
+  -- if the counter is unreadable, or nil and the instant if that is in none of the calendar windows
+  -- that were sent. Otherwise:
   -- verdict, remaining hits, window, reset_after, retry_after if denied, effect, two amounts of
   -- hits, and what `write` takes.
   function holds.judge(own, algorithm, at, hits, writes, entries, is_turn)

@@ -5,7 +5,7 @@
 -- is what holds.lua keeps of it, or a table with its value, the new value and the time until which
 -- it matters.
 local function in_turn(r, next_key, count_vote, is_admitted)
-  local CONCURRENCY, COMMIT, SETTLE, RESERVE_ONCE = 6, 2, 3, 7
+  local CONCURRENCY, RESERVE, COMMIT, SETTLE, RESERVE_ONCE = 6, 1, 2, 3, 7
   local NOTHING, COMMITTED, SETTLED, HELD, CONFLICT = 0, 4, 6, 9, 10
 
   -- Writes a check by the state of its counter. Returns true if it is allowed, nil if that is
@@ -87,7 +87,8 @@ local function in_turn(r, next_key, count_vote, is_admitted)
       checks[i] = {
         key = key, algorithm = algorithm, admitted = admitted, otherwise = otherwise, role = role, hits = hits,
         has_hold = has_hold, entries = entries, at = at, parameters = parameters, operation = operation, id = id,
-        end_of = end_of, is_on_existing = operation and operation > 1 and operation ~= RESERVE_ONCE, after = after, counter = counter, known = false, seen_writes = (role - role % 16) / 16,
+        end_of = end_of, is_on_existing = operation and operation > RESERVE and operation ~= RESERVE_ONCE,
+        after = after, counter = counter, known = false, seen_writes = (role - role % 16) / 16,
       }
       at = after
     end
