@@ -29,6 +29,7 @@ use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
 use crate::store::Store;
+use crate::store::clock::instant;
 use crate::store::loan::LoanNumber;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::log_throttle::LogThrottle;
@@ -193,7 +194,7 @@ impl<S: Store> Rls<S> {
         answer: &mut Vec<u8>,
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
-        let now = Instant::now();
+        let now = instant();
         let deadline = self.deadline(now, time);
         async move {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());

@@ -54,6 +54,7 @@ mod edges;
 mod exactness;
 mod failing;
 mod faults;
+mod features;
 mod golden;
 mod hashed;
 mod hold_faults;

@@ -12,6 +12,7 @@
 mod directed;
 mod directed_holds;
 mod directed_proxies;
+mod features;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -40,6 +40,7 @@ pub mod certificates;
 pub mod control_plane;
 pub mod envoy;
 pub mod faults;
+pub mod features;
 pub mod fences;
 pub mod fleet;
 pub mod http2;

@@ -8,6 +8,7 @@ use super::layers::Layers;
 use super::limit::CompiledLimit;
 use crate::document::written;
 use crate::loan::NoLoan;
+use crate::quota::NoQuota;
 use crate::rule::{Imposes, LeaseHolder, RuleLease};
 
 /// Reports warnings that can be derived from a single rule.
@@ -42,11 +43,15 @@ pub(super) fn give(
         findings.extend(of_lease(written.span, lease, limit, is_vote));
         let replaces = rule.limit.as_ref().is_some_and(|limit| !limit.replaces.is_empty());
         let refused = [
-            (!terms.record.is_empty()).then_some(NoLoan::Records),
-            replaces.then_some(NoLoan::Replaces),
+            (!terms.record.is_empty()).then_some((NoLoan::Records, NoQuota::Records)),
+            replaces.then_some((NoLoan::Replaces, NoQuota::Replaces)),
         ];
         let refused = refused.into_iter().flatten().next();
-        findings.extend(of_loans(written.span, lease, limit, refused));
+        let (of_clients, of_proxies) = refused.unzip();
+        findings.extend(of_loans(written.span, lease, limit, of_clients));
+        findings.extend(of_proxies.filter(|_| lease.quota.is_some()).map(|reason| {
+            Finding::warning(written.span, "no hits are lent to proxies").note(reason.text())
+        }));
     }
 }
 

@@ -77,6 +77,15 @@ fn check_warns_of_loans_that_are_shorter_or_none() {
     let found = warnings(&lent(", record: [user]"));
     assert!(found.contains("no hits are lent to clients"), "{found}");
     assert!(found.contains("the limit records its callers"), "{found}");
+    assert!(!found.contains("lent to proxies"), "{found}");
+    let with_quota =
+        lent(", record: [user]").replace("ttl: 1s", "ttl: 1s, rlqs: { ttl: 15s, size: 10% }");
+    let found = warnings(&with_quota);
+    assert!(found.contains("no hits are lent to proxies"), "{found}");
+    assert!(
+        found.contains("the limit records its callers, which proxies do not report"),
+        "{found}"
+    );
     let rolling = lent("").replace("ttl: 1s", "ttl: 10s");
     let found = warnings(&rolling.replace("{unit", "{algorithm: gcra, unit"));
     assert!(found.contains("clients hold leased hits for at most 3s"), "{found}");

@@ -33,6 +33,7 @@ use crate::limiter::{Decision, Snapshot, Undecided};
 use crate::policy::requests::{GatewayRequest, IfUndecided, RequestMapping, Unmappable};
 use crate::problem::{GatewayAnswer, HttpProblem, StatusCode};
 use crate::store::Store;
+use crate::store::clock::instant;
 use crate::telemetry::spans::SpanAttributes;
 
 /// A request of a gateway, with what the gateway is.
@@ -59,7 +60,7 @@ impl<S: Store> Rls<S> {
         call: GatewayCall<'_>,
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
-        let now = Instant::now();
+        let now = instant();
         let GatewayCall { mapping, http, time, rights } = call;
         let deadline = self.deadline(now, time);
         let snapshot = self.limiter.snapshot();

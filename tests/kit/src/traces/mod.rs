@@ -16,7 +16,7 @@ pub mod directed;
 mod disturbed;
 pub mod hold_cases;
 mod lifetimes;
-mod network;
+pub(crate) mod network;
 pub mod rules;
 pub mod sides;
 pub mod simulated;

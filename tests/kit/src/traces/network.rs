@@ -28,7 +28,7 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// A fault of all servers during a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ServerFault {
+pub(crate) enum ServerFault {
     /// No memory is left.
     Full,
     /// Writes of some keys are refused: those with this remainder of the sum of their bytes.
@@ -39,7 +39,7 @@ pub(super) enum ServerFault {
 
 /// The difference of items from those that were written.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum SpoiledItems {
+pub(crate) enum SpoiledItems {
     /// Values have this number of bytes at most.
     Cut(usize),
     /// Values lack this number of their last bytes.
@@ -90,7 +90,7 @@ struct CalmServers {
 }
 
 /// The network to such servers.
-pub(super) struct CalmNetwork {
+pub(crate) struct CalmNetwork {
     servers: Arc<Mutex<CalmServers>>,
     clock: Arc<ManualClock>,
     process_clock: Arc<ManualClock>,
@@ -98,7 +98,7 @@ pub(super) struct CalmNetwork {
 
 impl CalmNetwork {
     /// Creates servers with a clock. The process may have another one.
-    pub(super) fn new(
+    pub(crate) fn new(
         arrangement: Arrangement,
         clock: &Arc<ManualClock>,
         process_clock: &Arc<ManualClock>,
@@ -124,19 +124,19 @@ impl CalmNetwork {
         })
     }
 
-    pub(super) fn options(self: &Arc<Self>, url: &str) -> RedisOptions {
+    pub(crate) fn options(self: &Arc<Self>, url: &str) -> RedisOptions {
         let mut options = RedisOptions::at(RedisUrl::parse(url).unwrap().unwrap());
         options.access.environment = Environment::Simulated(Arc::clone(self) as _);
         options
     }
 
     /// Sets the time that a script takes from now on, in microseconds.
-    pub(super) fn take(&self, time: u64) {
+    pub(crate) fn take(&self, time: u64) {
         self.servers.lock().takes = time;
     }
 
     /// Returns the latest time of requests in milliseconds.
-    pub(super) fn latest_ms(&self) -> u64 {
+    pub(crate) fn latest_ms(&self) -> u64 {
         self.servers.lock().latest / 1_000
     }
 
@@ -150,7 +150,7 @@ impl CalmNetwork {
     }
 
     /// Returns the values of counters, and no value for each other key.
-    pub(super) fn values(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
+    pub(crate) fn values(&self) -> BTreeMap<Vec<u8>, Option<Vec<u8>>> {
         let mut values = BTreeMap::new();
         self.each_item(|name, item| {
             let StoredItem { value, .. } = item;
@@ -162,7 +162,7 @@ impl CalmNetwork {
 
     /// Returns the items that have changed since `digests` were those of all items, and renews
     /// these.
-    pub(super) fn changed_items(&self, digests: &mut BTreeMap<Vec<u8>, u64>) -> Keys {
+    pub(crate) fn changed_items(&self, digests: &mut BTreeMap<Vec<u8>, u64>) -> Keys {
         let mut changed = Keys::new();
         self.each_item(|name, item| {
             let digest = digest_of(item);
@@ -175,7 +175,7 @@ impl CalmNetwork {
     }
 
     /// Adds an item that was written to the digest of what happened.
-    pub(super) fn note(&self, name: &[u8], item: &StoredItem) {
+    pub(crate) fn note(&self, name: &[u8], item: &StoredItem) {
         let trail = &mut self.servers.lock().trail;
         trail.update(name);
         trail.update(item.expires_at.unwrap_or_default().to_be_bytes());
@@ -190,30 +190,30 @@ impl CalmNetwork {
     }
 
     /// Adds all items to that digest.
-    pub(super) fn note_all(&self) {
+    pub(crate) fn note_all(&self) {
         let mut items = Keys::new();
         self.each_item(|name, item| drop(items.insert(name.to_vec(), item.clone())));
         items.iter().for_each(|(name, item)| self.note(name, item));
     }
 
     /// Returns the digest of what happened.
-    pub(super) fn trail(&self) -> String {
+    pub(crate) fn trail(&self) -> String {
         let digest = self.servers.lock().trail.clone().finalize();
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Passes the replies of scripts to a function.
-    pub(super) fn with_replies<T>(&self, function: impl FnOnce(&[Resp]) -> T) -> T {
+    pub(crate) fn with_replies<T>(&self, function: impl FnOnce(&[Resp]) -> T) -> T {
         function(&self.servers.lock().replies)
     }
 
     /// Returns an error of a script itself, if there was one.
-    pub(super) fn broken(&self) -> Option<String> {
+    pub(crate) fn broken(&self) -> Option<String> {
         self.servers.lock().broken.first().cloned()
     }
 
     /// Begins a fault of all servers. Returns their keys before it.
-    pub(super) fn begin(&self, fault: ServerFault) -> Vec<Keys> {
+    pub(crate) fn begin(&self, fault: ServerFault) -> Vec<Keys> {
         let mut servers = self.servers.lock();
         let begin = |server: &mut SimServer| {
             let before = server.keys.clone();
@@ -231,7 +231,7 @@ impl CalmNetwork {
     }
 
     /// Ends all faults: the keys are as before them.
-    pub(super) fn end(&self, before: Vec<Keys>) {
+    pub(crate) fn end(&self, before: Vec<Keys>) {
         let mut servers = self.servers.lock();
         let masters = servers.fleet.servers.iter_mut().filter(|server| !server.is_replica);
         for (server, keys) in masters.zip(before) {

@@ -41,7 +41,7 @@ pub type Tried = Result<(bool, Vec<(bool, Option<u64>, [Option<u64>; 2])>), Stri
 
 /// Waits for every master: on a busy machine, a store may be ready without masters that it failed
 /// to reach.
-async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
+pub(crate) async fn all_connected(store: &AnyStore<Arc<ManualClock>>) {
     store.connected().await;
     while let ServerList::Listed(nodes) = store.servers()
         && nodes.iter().any(|node| !node.is_connected)

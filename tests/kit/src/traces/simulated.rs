@@ -154,7 +154,7 @@ pub fn replies(cases: &[TraceCase]) -> Vec<Resp> {
 }
 
 /// Runs a future in one thread, whose timers end at once when nothing else happens.
-fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn in_paused_time<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
 }

@@ -188,7 +188,7 @@ mod plan_loans;
 pub mod plan_proxies;
 mod process;
 mod proxies;
-mod proxy;
+pub(crate) mod proxy;
 mod reported;
 pub mod retries;
 pub mod rules;
