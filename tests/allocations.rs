@@ -11,8 +11,7 @@ use prost::Message as _;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::AnswerStyle;
-use tollgate::grpc::rights::DomainRights;
-use tollgate::grpc::service::{ProxyAnswer, Rls};
+use tollgate::grpc::service::{Caller, ProxyAnswer, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{CompileOptions, Source, load};
 use tollgate::store::clock::ManualClock;
@@ -120,13 +119,8 @@ fn allocations(what: &str, descriptors: usize, expected: ProxyAnswer) -> u64 {
 
 fn answer(service: &Service, message: &[u8]) -> ProxyAnswer {
     let mut answer = Vec::with_capacity(256);
-    let mut answering = pin!(service.answer(
-        message,
-        Some(Duration::from_secs(1)),
-        &DomainRights::All,
-        None,
-        &mut answer
-    ));
+    let caller = Caller { time: Some(Duration::from_secs(1)), ..service.http_caller() };
+    let mut answering = pin!(service.answer(message, caller, None, &mut answer));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),
         Poll::Pending => panic!("the memory store never waits"),

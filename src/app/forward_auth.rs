@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::decisions::{DecisionThread, ENDED};
 use crate::admin::{ForwardAuth, ForwardedRequest};
-use crate::grpc::rights::DomainRights;
 use crate::grpc::service::gateway::{GatewayCall, TrustedGateways, problem_of};
 use crate::operations::workers::WorkerService;
 use crate::policy::requests::GatewayRequest;
@@ -67,7 +66,7 @@ async fn answer(
         ..GatewayRequest::default()
     };
     let mapping = Some(request.mapping.as_str());
-    let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
+    let call = GatewayCall { mapping, http, caller: service.http_caller() };
     let answer = service.decide_http(call, None).await;
     answer.unwrap_or_else(|status| GatewayAnswer::denied(problem_of(&status)))
 }

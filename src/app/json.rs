@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::decisions::{DecisionThread, ENDED};
 use crate::admin::{Decide, DecidePath, Decided};
 use crate::grpc::json::{self, HoldPath};
-use crate::grpc::rights::DomainRights;
 use crate::grpc::service::gateway::json_problem_of;
 use crate::grpc::service::{CallStatus, CallerAnswer};
 use crate::http2::Budget;
@@ -65,7 +64,7 @@ async fn decide_request(
 ) -> Result<Decided, HttpProblem> {
     let message = json::request_text(body).map_err(invalid)?;
     let mut answer = Vec::new();
-    let answered = service.answer_caller(&message, &DomainRights::All, &mut answer).await;
+    let answered = service.answer_caller(&message, service.http_caller(), &mut answer).await;
     decided(answered, &answer)
 }
 
@@ -76,7 +75,7 @@ async fn hold(
 ) -> Result<Decided, HttpProblem> {
     let call = json::hold_text(path, body).map_err(invalid)?;
     let mut answer = Vec::new();
-    let answered = service.hold(call, None, &DomainRights::All, None, &mut answer).await;
+    let answered = service.hold(call, service.http_caller(), None, &mut answer).await;
     decided(answered, &answer)
 }
 
@@ -85,7 +84,7 @@ async fn exchange(
     body: &[u8],
 ) -> Result<Decided, HttpProblem> {
     let call = json::exchange_text(body).map_err(invalid)?;
-    let response = service.exchange(call, None, &DomainRights::All, None).await;
+    let response = service.exchange(call, service.http_caller(), None).await;
     let response = response.map_err(|status| json_problem_of(&status))?;
     let text = json::exchange_response(&response).map_err(undecided)?;
     Ok(Decided { answer: text.to_string(), retry_after: None })

@@ -19,8 +19,8 @@ use tonic::service::Routes;
 use super::call_headers::timeout_of;
 use super::refusal::Refusals;
 use super::rights::{DomainRights, IsGateway};
-use super::service::Rls;
 use super::service::gateway::{self, CheckCaller};
+use super::service::{Caller, Rls};
 use super::{PREFIX, set_length};
 use crate::http2::{Answer, CallAccount, CallHold, Exchange, HeaderFields};
 use crate::store::Store;
@@ -89,6 +89,20 @@ pub(super) struct CallContext<S> {
     pub(super) metrics: Arc<Metrics>,
     /// Memory and work of the calls.
     pub(super) account: CallAccount,
+}
+
+impl<S> CallContext<S> {
+    /// Returns the caller of a call with this timeout.
+    fn caller(&self, time: Option<Duration>) -> Caller<'_> {
+        Caller { rights: &self.rights, account: &self.account, time }
+    }
+
+    /// Adds the connection's part of a caller to a request for tonic.
+    pub(super) fn describe_to(&self, extensions: &mut http::Extensions) {
+        extensions.insert(self.rights.clone());
+        extensions.insert(self.account.clone());
+        extensions.insert(IsGateway(self.is_gateway));
+    }
 }
 
 /// The name and value of a header for spans or for `Check`.
@@ -217,7 +231,7 @@ fn answer_message<S: Store>(
         answer.resize(PREFIX, 0);
         let answered = context
             .rls
-            .answer(message, time, &context.rights, recording.as_deref_mut(), answer)
+            .answer(message, context.caller(time), recording.as_deref_mut(), answer)
             .await;
         drop(held);
         record_status(recording, answered.as_ref().err());
@@ -245,8 +259,7 @@ async fn check_message<S: Store>(
     answer.resize(PREFIX, 0);
     let caller = CheckCaller {
         is_gateway: context.is_gateway,
-        rights: &context.rights,
-        time: head.timeout.as_ref().map(|(_, time)| *time),
+        caller: context.caller(head.timeout.as_ref().map(|(_, time)| *time)),
         mapping: head.kept_field(gateway::MAPPING),
     };
     let attributes = recording.as_mut().map(|recording| recording.attributes_mut());
@@ -274,8 +287,7 @@ async fn answer_by_tonic<S: Store>(
         .body(Body::new(http_body_util::Full::from(exchange.request)))
         .unwrap_or_default();
     head.write(request.headers_mut());
-    request.extensions_mut().insert(context.rights.clone());
-    request.extensions_mut().insert(IsGateway(context.is_gateway));
+    context.describe_to(request.extensions_mut());
     let Ok(response) = context.routes.clone().call(request).await;
     Answer::Response(Box::new(response))
 }

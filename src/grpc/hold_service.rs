@@ -24,7 +24,7 @@ impl<S: Store> HoldMethods<S> {
         let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
         let mut answer = Vec::new();
         let answered =
-            self.0.hold(message.into(), call.time, &call.rights, attributes, &mut answer).await;
+            self.0.hold(message.into(), call.caller.as_caller(), attributes, &mut answer).await;
         call.finish(answered, &answer)
     }
 }

@@ -1,15 +1,17 @@
 //! Memory of requests by their descriptors and entries.
 //!
 //! While a store call is pending, a two-byte descriptor takes a thousand times as much memory, so
-//! messages within their bounds could hold gigabytes. The cost of a call covers usual requests, and
-//! is charged to its connection; large ones are also charged to the budget of all clients.
+//! messages within their bounds could hold gigabytes. The cost of a call covers usual requests;
+//! large ones are charged beside it. Both are charged to the account of the connection.
 
 use std::sync::Arc;
+
+use tonic::Status;
 
 use super::PREFIX;
 use super::request::{self, RequestBounds};
 use crate::descriptor::Request;
-use crate::http2::{Budget, BudgetExceeded, BudgetHold};
+use crate::http2::{Budget, BudgetExceeded, CallAccount, CallHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
 const USUAL_DESCRIPTORS: usize = 16;
@@ -40,41 +42,76 @@ pub(super) fn heap_of(body: &[u8]) -> usize {
     STORE_CALL + descriptors.saturating_sub(COVERED_DESCRIPTORS) * OF_DESCRIPTOR
 }
 
-/// Returns a budget that has room for a request of the maximum size within the bounds.
+/// Returns a budget of which a connection has room for a request of the maximum size within the
+/// bounds.
 pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
-    Arc::new(Budget::new(bytes(bounds.descriptors, bounds.all_entries).saturating_mul(2)))
+    Arc::new(Budget::new(bytes(bounds.descriptors, bounds.all_entries).saturating_mul(8)))
 }
 
 /// Charges a large request until the result is dropped. Returns `None` for usual requests.
 ///
 /// # Errors
-/// If the budget of clients is exhausted.
+/// RESOURCE_EXHAUSTED if less memory is left to the connection, or to all.
 pub(super) fn hold(
-    budget: &Arc<Budget>,
+    account: &CallAccount,
     request: &Request<'_>,
-) -> Result<Option<BudgetHold>, BudgetExceeded> {
+) -> Result<Option<CallHold>, Status> {
     let descriptors = &request.descriptors;
     let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
     if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
         return Ok(None);
     }
-    budget.hold(bytes(descriptors.len(), entries)).map(Some)
+    hold_bytes(account, bytes(descriptors.len(), entries)).map(Some)
 }
 
 /// Charges a request of a gateway until the result is dropped: the cost of its call does not cover
 /// its descriptors, which are not in its message.
 ///
 /// # Errors
-/// If the budget of clients is exhausted.
+/// Those of [`hold`].
 pub(super) fn hold_mapped(
-    budget: &Arc<Budget>,
+    account: &CallAccount,
     request: &Request<'_>,
-) -> Result<BudgetHold, BudgetExceeded> {
+) -> Result<CallHold, Status> {
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
-    budget.hold(MAPPED_CALL + bytes(request.descriptors.len(), entries))
+    hold_bytes(account, MAPPED_CALL + bytes(request.descriptors.len(), entries))
+}
+
+/// Charges memory of a call beside its request until the result is dropped.
+///
+/// # Errors
+/// Those of [`hold`].
+pub(super) fn hold_bytes(account: &CallAccount, bytes: usize) -> Result<CallHold, Status> {
+    let refused =
+        |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));
+    account.hold(bytes).map_err(refused)
 }
 
 /// Returns the memory of that many descriptors and entries. The bounds may be of any size.
 fn bytes(descriptors: usize, entries: usize) -> usize {
     descriptors.saturating_mul(OF_DESCRIPTOR).saturating_add(entries.saturating_mul(OF_ENTRY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::judge::Hits;
+    use crate::descriptor::{Descriptor, Entry};
+
+    #[test]
+    fn large_requests_of_a_connection_leave_memory_to_others() {
+        let entry = Entry { key: b"user", value: b"ann" };
+        let one = || Descriptor::new([entry].into_iter().collect(), Hits::Charge(1), None, None);
+        let of =
+            |count| Request { domain: "test", descriptors: (0..count).map(|_| one()).collect() };
+        let budget = Arc::new(Budget::new(64 * bytes(40, 40)));
+        let [first, second] = [(); 2].map(|()| CallAccount::new(Arc::clone(&budget)));
+        assert!(hold(&first, &of(16)).unwrap().is_none(), "a usual one");
+        let held: Vec<_> = std::iter::from_fn(|| hold(&first, &of(40)).ok()).collect();
+        assert_eq!(held.len(), 16, "a quarter");
+        assert!(hold_mapped(&first, &of(1)).is_err());
+        assert!(hold(&second, &of(40)).unwrap().is_some());
+        drop(held);
+        assert!(hold_mapped(&first, &of(1)).is_ok());
+    }
 }

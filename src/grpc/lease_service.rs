@@ -24,7 +24,7 @@ impl<B: Backend> LeaseService for LeaseMethods<B> {
         let (metadata, extensions, message) = request.into_parts();
         let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let attributes = call.recording.as_mut().map(|recording| recording.attributes_mut());
-        let answered = self.0.exchange(message, call.time, &call.rights, attributes).await;
+        let answered = self.0.exchange(message, call.caller.as_caller(), attributes).await;
         record_status(call.recording, answered.as_ref().err());
         answered.map(Response::new)
     }

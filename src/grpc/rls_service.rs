@@ -29,7 +29,7 @@ impl<S: Store> RateLimitService for RlsMethods<S> {
         let mut answer = Vec::new();
         let recording = call.recording.as_deref_mut();
         let answered =
-            self.0.answer(&message, call.time, &call.rights, recording, &mut answer).await;
+            self.0.answer(&message, call.caller.as_caller(), recording, &mut answer).await;
         call.finish(answered, &answer)
     }
 }

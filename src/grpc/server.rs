@@ -214,8 +214,7 @@ impl<B: Backend, C> ClientServices<Layered<B>, C> {
         let refusals = context.refusals.clone();
         let mut request =
             request.map(|body| Body::new(body.map_err(move |error| refusals.of_body(error))));
-        request.extensions_mut().insert(context.rights.clone());
-        request.extensions_mut().insert(IsGateway(context.is_gateway));
+        context.describe_to(request.extensions_mut());
         let Ok(response) = context.routes.clone().call(request).await;
         if is_unknown_method(response.headers()) {
             return call_headers::unknown_method(uri.path());

@@ -4,6 +4,7 @@ mod caller;
 mod exchange;
 pub mod gateway;
 mod holds;
+mod origin;
 pub mod quotas;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tracing::warn;
 
 pub use self::caller::CallerAnswer;
 pub use self::holds::{HoldCall, HoldMethod};
+pub use self::origin::Caller;
 use self::quotas::QuotaShared;
 use super::large_request;
 use super::metadata;
@@ -24,7 +26,7 @@ use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
-use crate::http2::Budget;
+use crate::http2::{Budget, CallAccount};
 use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
@@ -52,8 +54,8 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Timeout of a decision if the caller sets none.
     timeout: Duration,
-    /// Budget for the memory of large requests during store calls, shared by all services.
-    budget: Arc<Budget>,
+    /// Account of large requests over HTTP.
+    http_account: CallAccount,
     forbidden: LogThrottle,
     invalid: LogThrottle,
     tracer: Option<Tracer>,
@@ -94,7 +96,7 @@ impl<S: Store> Rls<S> {
         timeout: Duration,
     ) -> Self {
         let latency = metrics.call_latency();
-        let budget = large_request::budget_for(&bounds);
+        let http_account = CallAccount::new(large_request::budget_for(&bounds));
         let forbidden = LogThrottle::default();
         let invalid = LogThrottle::default();
         let service = Self {
@@ -104,7 +106,7 @@ impl<S: Store> Rls<S> {
             bounds,
             style,
             timeout,
-            budget,
+            http_account,
             forbidden,
             invalid,
             tracer: None,
@@ -122,9 +124,9 @@ impl<S: Store> Rls<S> {
         Self { request_log, ..self }
     }
 
-    /// Charges large requests to the budget of all clients.
+    /// Charges large requests over HTTP to the budget of all clients.
     pub fn with_budget(self, budget: Arc<Budget>) -> Self {
-        Self { budget, ..self }
+        Self { http_account: CallAccount::new(budget), ..self }
     }
 
     /// Sets the keys that sign the receipts of loans.
@@ -158,22 +160,20 @@ impl<S: Store> Rls<S> {
     }
 
     /// Decides an encoded `RateLimitRequest`, appends an encoded `RateLimitResponse` to `answer`
-    /// and returns its overall code. `time` is the caller's timeout; if `None`, the service's own
-    /// applies. `recording` is set if the call is traced.
+    /// and returns its overall code. `recording` is set if the call is traced.
     ///
     /// # Errors
-    /// PERMISSION_DENIED if `rights` do not include the domain, INVALID_ARGUMENT for content that
+    /// PERMISSION_DENIED if the caller may not use the domain, INVALID_ARGUMENT for content that
     /// no proxy sends, INTERNAL if the message is malformed, RESOURCE_EXHAUSTED while large
     /// requests use up their memory budget, UNAVAILABLE if no decision could be made.
     pub fn answer(
         &self,
         message: &[u8],
-        time: Option<Duration>,
-        rights: &DomainRights,
+        caller: Caller<'_>,
         recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<ProxyAnswer, Status>> + Send {
-        self.answer_with(message, time, rights, recording, answer, write_to_proxy)
+        self.answer_with(message, caller, recording, answer, write_to_proxy)
     }
 
     /// Returns the deadline of a call at `now` whose caller waits for `time`; by default, the
@@ -188,20 +188,20 @@ impl<S: Store> Rls<S> {
     fn answer_with<T: Send>(
         &self,
         message: &[u8],
-        time: Option<Duration>,
-        rights: &DomainRights,
+        caller: Caller<'_>,
         mut recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
         let now = instant();
-        let deadline = self.deadline(now, time);
+        let deadline = self.deadline(now, caller.time);
         async move {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
-            let request = self.read(message, rights, attributes.as_deref_mut());
+            let request = self.read(message, caller.rights, attributes.as_deref_mut());
             let answered = match &request {
                 Ok(request) => {
-                    self.answer_request(message, request, deadline, attributes, answer, write).await
+                    let caller = (caller.account, deadline);
+                    self.answer_request(message, request, caller, attributes, answer, write).await
                 }
                 Err(status) => Err(status.clone()),
             };
@@ -256,14 +256,13 @@ impl<S: Store> Rls<S> {
         &self,
         message: &[u8],
         request: &Request<'_>,
-        deadline: Instant,
+        (account, deadline): (&CallAccount, Instant),
         mut attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
         async move {
-            let _held = large_request::hold(&self.budget, request)
-                .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
+            let _held = large_request::hold(account, request)?;
             let snapshot = self.limiter.snapshot();
             let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
             let decision =

@@ -1,5 +1,6 @@
 //! A call of one of tonic's services: what its metadata says, and how its answer is returned.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Extensions;
@@ -11,18 +12,31 @@ use super::call_headers::timeout_of;
 use super::fast_path::record_status;
 use super::proto::RateLimitResponse;
 use super::rights::DomainRights;
-use super::service::Rls;
+use super::service::{Caller, Rls};
+use crate::http2::{Budget, CallAccount};
 use crate::store::Store;
 use crate::telemetry::spans::Recording;
 
 /// A call under way.
 pub(super) struct TonicCall {
-    /// The caller's timeout.
-    pub(super) time: Option<Duration>,
-    /// Domains that the caller may use; none if the connection does not say.
-    pub(super) rights: DomainRights,
+    pub(super) caller: TonicCaller,
     /// The recording of a call that is traced.
     pub(super) recording: Option<Box<Recording>>,
+}
+
+/// The caller, as its connection and its metadata describe it.
+pub(super) struct TonicCaller {
+    time: Option<Duration>,
+    /// None if the connection does not say.
+    rights: DomainRights,
+    /// One without memory if the connection does not say.
+    account: CallAccount,
+}
+
+impl TonicCaller {
+    pub(super) fn as_caller(&self) -> Caller<'_> {
+        Caller { rights: &self.rights, account: &self.account, time: self.time }
+    }
 }
 
 impl TonicCall {
@@ -32,9 +46,14 @@ impl TonicCall {
         extensions: &Extensions,
     ) -> Self {
         let tracer = rls.tracer();
-        Self {
+        let without_memory = || CallAccount::new(Arc::new(Budget::new(0)));
+        let caller = TonicCaller {
             time: header(metadata, "grpc-timeout").and_then(timeout_of),
             rights: extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none),
+            account: extensions.get::<CallAccount>().cloned().unwrap_or_else(without_memory),
+        };
+        Self {
+            caller,
             recording: tracer.and_then(|tracer| tracer.begin(|name| header(metadata, name))),
         }
     }

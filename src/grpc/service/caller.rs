@@ -3,9 +3,8 @@
 
 use tonic::Status;
 
-use super::Rls;
+use super::{Caller, Rls};
 use crate::grpc::response::{self, AnswerStyle};
-use crate::grpc::rights::DomainRights;
 use crate::limiter::Decision;
 use crate::store::Store;
 
@@ -31,18 +30,17 @@ impl CallerAnswer {
 }
 
 impl<S: Store> Rls<S> {
-    /// Decides an encoded `RateLimitRequest` as [`answer`](Self::answer) does, without a timeout of
-    /// the caller.
+    /// Decides an encoded `RateLimitRequest` as [`answer`](Self::answer) does.
     ///
     /// # Errors
     /// Those of [`answer`](Self::answer).
     pub fn answer_caller(
         &self,
         message: &[u8],
-        rights: &DomainRights,
+        caller: Caller<'_>,
         answer: &mut Vec<u8>,
     ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
-        self.answer_with(message, None, rights, None, answer, write_to_caller)
+        self.answer_with(message, caller, None, answer, write_to_caller)
     }
 }
 

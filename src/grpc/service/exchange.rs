@@ -3,12 +3,12 @@
 //! All wants and returns of a call reach the store together. The process keeps nothing of them:
 //! whatever a later call needs is in the receipts.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::{join, join_all};
 use tonic::Status;
 
-use super::Rls;
+use super::{Caller, Rls};
 use crate::algorithm::quota::Report;
 use crate::algorithm::time::Micros;
 use crate::algorithm::{Limit, Receipt};
@@ -23,8 +23,6 @@ use crate::grpc::proto::lease::{
     LeaseResult, LeaseReturn, Loan, NotLeasable,
 };
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
-use crate::grpc::rights::DomainRights;
-use crate::http2::BudgetExceeded;
 use crate::limiter::{Live, LoanTarget, Undecided};
 use crate::policy::NoLoan;
 use crate::receipts::{CounterDigest, LoanReceipt, ReceiptOwner, generation};
@@ -85,31 +83,29 @@ impl<S> Rls<S> {
 }
 
 impl<B: Backend> Rls<Layered<B>> {
-    /// Answers a call of `Exchange`. `time` is the caller's timeout; if `None`, the service's own
-    /// applies.
+    /// Answers a call of `Exchange`.
     ///
     /// # Errors
-    /// PERMISSION_DENIED if `rights` do not include the domain, INVALID_ARGUMENT for an invalid
+    /// PERMISSION_DENIED if the caller may not use the domain, INVALID_ARGUMENT for an invalid
     /// message, RESOURCE_EXHAUSTED while large requests use up their memory budget, UNAVAILABLE if
     /// no policy is loaded. A store that fails is an answer to each want.
     pub async fn exchange(
         &self,
         mut call: ExchangeRequest,
-        time: Option<Duration>,
-        rights: &DomainRights,
+        caller: Caller<'_>,
         attributes: Option<&mut SpanAttributes>,
     ) -> Result<ExchangeResponse, Status> {
         let now = instant();
-        let deadline = self.deadline(now, time);
+        let deadline = self.deadline(now, caller.time);
         let message = take_request(&mut call).map_err(|invalid| self.invalid_call(&invalid))?;
-        let request = self.read_decoded(&message, rights, attributes)?;
-        let _request = large_request::hold(&self.budget, &request).map_err(exhausted)?;
+        let request = self.read_decoded(&message, caller.rights, attributes)?;
+        let _request = large_request::hold(caller.account, &request)?;
         let items = request.descriptors.len() * ITEM_COST;
-        let _items = self.budget.hold(items).map_err(exhausted)?;
+        let _items = large_request::hold_bytes(caller.account, items)?;
         let snapshot = self.limiter.snapshot();
         let live = snapshot.as_deref().ok_or_else(|| self.unavailable(&Undecided::NoPolicy))?;
         self.metrics.loans.exchanges.inc();
-        let client = rights.to_string();
+        let client = caller.rights.to_string();
         let owner = ReceiptOwner { domain: request.domain, client: &client };
         let exchange = ExchangeCall { rls: self, live, owner, deadline };
         let (wanted, returned) =
@@ -281,10 +277,6 @@ fn plain(
 /// Returns the answer that no hits are lent.
 fn ask_each_request(reason: AskReason, counter: Option<CounterReport>) -> Answer {
     Answer::AskEachRequest(AskEachRequest { reason: reason.into(), counter })
-}
-
-fn exhausted(error: BudgetExceeded) -> Status {
-    Status::resource_exhausted(format!("large requests: {error}"))
 }
 
 fn reason_of(reason: NoLoan) -> NotLeasableReason {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Status;
 
-use super::{CallerAnswer, Rls};
+use super::{Caller, CallerAnswer, Rls};
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::quota::MIN_TTL;
@@ -19,7 +19,6 @@ use crate::grpc::large_request;
 use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
 use crate::grpc::response;
-use crate::grpc::rights::DomainRights;
 use crate::limiter::{Decision, Snapshot};
 use crate::store::Store;
 use crate::store::clock::instant;
@@ -106,8 +105,7 @@ impl From<CancelRequest> for HoldCall {
 
 impl<S: Store> Rls<S> {
     /// Performs an operation on holds, appends an encoded `RateLimitResponse` to `answer` and
-    /// returns its overall code. `time` is the caller's timeout; if `None`, the service's own
-    /// applies.
+    /// returns its overall code.
     ///
     /// # Errors
     /// Errors of [`answer`](Self::answer); ALREADY_EXISTS if other hits of the ID are open;
@@ -115,19 +113,17 @@ impl<S: Store> Rls<S> {
     pub async fn hold(
         &self,
         call: HoldCall,
-        time: Option<Duration>,
-        rights: &DomainRights,
+        caller: Caller<'_>,
         attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
     ) -> Result<CallerAnswer, Status> {
         let now = instant();
-        let deadline = self.deadline(now, time);
+        let deadline = self.deadline(now, caller.time);
         let ttl = call.check().map_err(|invalid| self.invalid_call(&invalid))?;
         let HoldCall { domain, descriptors, id, method, .. } = call;
         let message = RateLimitRequest { domain, descriptors, hits_addend: 0 };
-        let request = self.read_decoded(&message, rights, attributes)?;
-        let _held = large_request::hold(&self.budget, &request)
-            .map_err(|error| Status::resource_exhausted(format!("large requests: {error}")))?;
+        let request = self.read_decoded(&message, caller.rights, attributes)?;
+        let _held = large_request::hold(caller.account, &request)?;
         let snapshot = self.limiter.snapshot();
         let id = id.as_bytes();
         let decision = match method {

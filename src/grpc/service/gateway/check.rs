@@ -1,7 +1,6 @@
 //! `Authorization/Check` of Envoy's ext_authz: calls in place, and tonic's trait for others.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use prost::Message as _;
 use tonic::{Code, Request, Response, Status};
@@ -17,8 +16,8 @@ use crate::grpc::proto::auth::{CheckRequest, CheckResponse, DeniedHttpResponse, 
 use crate::grpc::proto::envoy::config::core::v3::HeaderValueOption;
 use crate::grpc::proto::envoy::r#type::v3::HttpStatus;
 use crate::grpc::proto::{HeaderValue, google};
-use crate::grpc::rights::{DomainRights, IsGateway};
-use crate::grpc::service::Rls;
+use crate::grpc::rights::IsGateway;
+use crate::grpc::service::{Caller, Rls};
 use crate::grpc::tonic_call::TonicCall;
 use crate::problem::{GatewayAnswer, StatusCode};
 use crate::store::Store;
@@ -37,8 +36,7 @@ pub(in crate::grpc) struct CheckMethod<S>(pub(in crate::grpc) Arc<Rls<S>>);
 pub(in crate::grpc) struct CheckCaller<'a> {
     /// `true` if its attributes are trusted.
     pub(in crate::grpc) is_gateway: bool,
-    pub(in crate::grpc) rights: &'a DomainRights,
-    pub(in crate::grpc) time: Option<Duration>,
+    pub(in crate::grpc) caller: Caller<'a>,
     /// Name of the mapping, unless the route sets it.
     pub(in crate::grpc) mapping: Option<&'a [u8]>,
 }
@@ -56,7 +54,7 @@ impl<S: Store> Rls<S> {
         attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
     ) -> Result<(), Status> {
-        let CheckCaller { is_gateway, rights, time, mapping } = caller;
+        let CheckCaller { is_gateway, caller, mapping } = caller;
         if !is_gateway {
             self.metrics.clients.forbidden.inc();
             if let Some(times) = self.forbidden.due() {
@@ -72,7 +70,7 @@ impl<S: Store> Rls<S> {
         let metadata = EncodedMetadata(metadata);
         http.metadata = Some(&metadata);
         let name = of_route.or(mapping).map(String::from_utf8_lossy);
-        let call = GatewayCall { mapping: name.as_deref(), http, time, rights };
+        let call = GatewayCall { mapping: name.as_deref(), http, caller };
         let answered = self.decide_http(call, attributes).await?;
         // A vector has room for any message.
         let _ = response(answered).encode(answer);
@@ -90,8 +88,7 @@ impl<S: Store> Authorization for CheckMethod<S> {
         let mut call = TonicCall::new(&self.0, &metadata, &extensions);
         let caller = CheckCaller {
             is_gateway: extensions.get::<IsGateway>().is_some_and(|IsGateway(is)| *is),
-            rights: &call.rights,
-            time: call.time,
+            caller: call.caller.as_caller(),
             mapping: metadata.get(MAPPING).map(|name| name.as_encoded_bytes()),
         };
         let mut answer = Vec::new();

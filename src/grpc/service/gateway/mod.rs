@@ -17,18 +17,18 @@ mod check_request;
 mod metadata;
 mod trusted;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tonic::{Code, Status};
 use tracing::warn;
 
 pub(in crate::grpc) use self::check::{CheckCaller, CheckMethod, MAPPING, PATH};
 pub use self::trusted::{InvalidGateway, TrustedGateways};
-use super::{Rls, describe};
+use super::{Caller, Rls, describe};
 use crate::descriptor::Request;
 use crate::grpc::large_request;
 use crate::grpc::response;
-use crate::grpc::rights::DomainRights;
+use crate::http2::CallAccount;
 use crate::limiter::{Decision, Snapshot, Undecided};
 use crate::policy::requests::{GatewayRequest, IfUndecided, RequestMapping, Unmappable};
 use crate::problem::{GatewayAnswer, HttpProblem, StatusCode};
@@ -43,17 +43,15 @@ pub struct GatewayCall<'a> {
     pub mapping: Option<&'a str>,
     /// The request.
     pub http: GatewayRequest<'a>,
-    /// Timeout of the gateway; `None` for the service's own.
-    pub time: Option<Duration>,
-    /// Domains that the gateway may use.
-    pub rights: &'a DomainRights,
+    /// The gateway.
+    pub caller: Caller<'a>,
 }
 
 impl<S: Store> Rls<S> {
     /// Decides an HTTP request.
     ///
     /// # Errors
-    /// NOT_FOUND if there is no such mapping, PERMISSION_DENIED if `rights` do not include its
+    /// NOT_FOUND if there is no such mapping, PERMISSION_DENIED if the gateway may not use its
     /// domain, UNAVAILABLE if no decision could be made and the mapping leaves it to the gateway.
     pub async fn decide_http(
         &self,
@@ -61,15 +59,15 @@ impl<S: Store> Rls<S> {
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
         let now = instant();
-        let GatewayCall { mapping, http, time, rights } = call;
-        let deadline = self.deadline(now, time);
+        let GatewayCall { mapping, http, caller } = call;
+        let deadline = self.deadline(now, caller.time);
         let snapshot = self.limiter.snapshot();
         let mapping = self.mapping(&snapshot, mapping)?;
         if let Some(attributes) = attributes.as_deref_mut() {
             mapping.domain().clone_into(&mut attributes.domain);
         }
-        if !rights.include(mapping.domain()) {
-            return Err(self.forbidden(mapping.domain(), rights));
+        if !caller.rights.include(mapping.domain()) {
+            return Err(self.forbidden(mapping.domain(), caller.rights));
         }
         let read = match mapping.read(http) {
             Ok(read) => read,
@@ -78,7 +76,10 @@ impl<S: Store> Rls<S> {
         let mapped = mapping.map(&read);
         let answered = match mapped.request() {
             None => Ok(GatewayAnswer::admitted()),
-            Some(request) => self.decide_mapped(&snapshot, &request, deadline, attributes).await,
+            Some(request) => {
+                let caller = (caller.account, deadline);
+                self.decide_mapped(&snapshot, &request, caller, attributes).await
+            }
         };
         self.latency.record(now.elapsed());
         answered.or_else(|status| if_undecided(mapping.undecided(), status))
@@ -88,11 +89,10 @@ impl<S: Store> Rls<S> {
         &self,
         snapshot: &Snapshot,
         request: &Request<'_>,
-        deadline: Instant,
+        (account, deadline): (&CallAccount, Instant),
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
-        let _held = large_request::hold_mapped(&self.budget, request)
-            .map_err(|error| Status::resource_exhausted(error.to_string()))?;
+        let _held = large_request::hold_mapped(account, request)?;
         let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
         let decision = self.limiter.decide_timed(snapshot, request, deadline, store_time).await;
         if let Some(log) = &self.request_log {

@@ -17,6 +17,7 @@ use crate::grpc::proto::rate_limit_response::Code as Overall;
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::response::AnswerStyle;
+use crate::grpc::rights::DomainRights;
 use crate::grpc::service::CallerAnswer;
 use crate::limiter::{InForce, Limiter, Modes};
 use crate::policy::{self, CompileOptions, PolicySet, Source};
@@ -124,7 +125,7 @@ struct WireDecision {
 fn by_rls(rls: &ManualRls, request: &RateLimitRequest) -> WireDecision {
     let mut answer = Vec::new();
     let message = request.encode_to_vec();
-    ready(rls.answer(&message, None, &DomainRights::All, None, &mut answer)).unwrap();
+    ready(rls.answer(&message, rls.http_caller(), None, &mut answer)).unwrap();
     decoded(&answer)
 }
 
@@ -141,7 +142,7 @@ fn decoded(answer: &[u8]) -> WireDecision {
 fn by_json(rls: &ManualRls, request: &RateLimitRequest) -> (WireDecision, Option<u64>) {
     let mut answer = Vec::new();
     let message = request.encode_to_vec();
-    let code = ready(rls.answer_caller(&message, &DomainRights::All, &mut answer)).unwrap();
+    let code = ready(rls.answer_caller(&message, rls.http_caller(), &mut answer)).unwrap();
     let retry_after = match code {
         CallerAnswer::Ok => None,
         CallerAnswer::OverLimit { retry_after } => Some(retry_after),
@@ -159,8 +160,7 @@ fn by_check(rls: &ManualRls, headers: &[(String, String)]) -> (WireDecision, Opt
     let request = attribute_context::Request { http: Some(http), ..Default::default() };
     let attributes = AttributeContext { request: Some(request), ..Default::default() };
     let message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
-    let caller =
-        CheckCaller { is_gateway: true, rights: &DomainRights::All, time: None, mapping: None };
+    let caller = CheckCaller { is_gateway: true, caller: rls.http_caller(), mapping: None };
     let mut answer = Vec::new();
     ready(rls.check(&message, caller, None, &mut answer)).unwrap();
     let answer = CheckResponse::decode(answer.as_slice()).unwrap();
@@ -185,8 +185,7 @@ fn by_auth(rls: &ManualRls, headers: &[(String, String)]) -> (WireDecision, Opti
         headers: lines.collect(),
         ..GatewayRequest::default()
     };
-    let rights = &DomainRights::All;
-    let call = GatewayCall { mapping: Some("all"), http, time: None, rights };
+    let call = GatewayCall { mapping: Some("all"), http, caller: rls.http_caller() };
     let answer = ready(rls.decide_http(call, None)).unwrap();
     split(answer.denial.is_some(), answer.headers)
 }
@@ -276,7 +275,7 @@ fn decide(rls: &ManualRls, mapping: Option<&str>, target: &str) -> Result<Gatewa
         headers: vec![(b"x-user", b"ann")],
         ..GatewayRequest::default()
     };
-    let call = GatewayCall { mapping, http, time: None, rights: &DomainRights::All };
+    let call = GatewayCall { mapping, http, caller: rls.http_caller() };
     ready(rls.decide_http(call, None))
 }
 
@@ -316,13 +315,13 @@ fn a_denial_by_quota_ends_when_one_of_its_limits_admits() {
 #[test]
 fn a_domain_without_rights_is_an_error() {
     let http = GatewayRequest { target: b"/", ..GatewayRequest::default() };
-    let rights = &DomainRights::none();
-    let call = GatewayCall { mapping: Some("shop"), http, time: None, rights };
-    let status = ready(shop().decide_http(call, None)).unwrap_err();
+    let shop = shop();
+    let stranger = Caller { rights: &DomainRights::none(), ..shop.http_caller() };
+    let call = GatewayCall { mapping: Some("shop"), http, caller: stranger };
+    let status = ready(shop.decide_http(call, None)).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
-    let caller =
-        CheckCaller { is_gateway: false, rights: &DomainRights::All, time: None, mapping: None };
-    let status = ready(shop().check(&[], caller, None, &mut Vec::new())).unwrap_err();
+    let caller = CheckCaller { is_gateway: false, caller: shop.http_caller(), mapping: None };
+    let status = ready(shop.check(&[], caller, None, &mut Vec::new())).unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "not a gateway");
 }
 
@@ -336,8 +335,8 @@ fn a_denied_caller_receives_what_remains_and_a_proxy_is_not() {
     let mut answers = [Vec::new(), Vec::new()];
     let shop = shop();
     let [caller, proxy] = &mut answers;
-    ready(shop.answer_caller(&message, &DomainRights::All, caller)).unwrap();
-    ready(shop.answer(&message, None, &DomainRights::All, None, proxy)).unwrap();
+    ready(shop.answer_caller(&message, shop.http_caller(), caller)).unwrap();
+    ready(shop.answer(&message, shop.http_caller(), None, proxy)).unwrap();
     let left =
         |answer: &[u8]| RateLimitResponse::decode(answer).unwrap().statuses[0].limit_remaining;
     assert_eq!([left(caller), left(proxy)], [2, 0]);

@@ -53,6 +53,8 @@ struct TestSession {
     in_force: Arc<InForce>,
     store: GatedStore,
     clock: Arc<ManualClock>,
+    /// Memory of all clients.
+    budget: Arc<Budget>,
 }
 
 fn install(in_force: &InForce, text: &str) {
@@ -73,9 +75,9 @@ impl TestSession {
         let store = Layered::disabled(gated.clone(), Arc::clone(&metrics.store));
         let limiter = Limiter::new(Arc::clone(&in_force), store, Modes::default());
         let bounds = RequestBounds { descriptors: 3, entries: 2, all_entries: 6 };
-        let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND)
-            .with_budget(Arc::new(Budget::new(BUDGET)));
-        let account = CallAccount::new(Arc::clone(&rls.budget));
+        let rls = Rls::new(limiter, metrics, bounds, AnswerStyle::default(), SECOND);
+        let budget = Arc::new(Budget::new(BUDGET));
+        let account = CallAccount::new(Arc::clone(&budget));
         let (sender, body) =
             RequestBody::channel(Waker::noop().clone(), account.clone(), Some(1 << 20));
         let delivery = Delivery::new();
@@ -87,7 +89,7 @@ impl TestSession {
             message_timeout: SECOND,
         };
         let session = QuotaSession::new(Arc::new(rls), caller, body);
-        Self { session, sender, delivery, in_force, store: gated, clock }
+        Self { session, sender, delivery, in_force, store: gated, clock, budget }
     }
 
     /// Sends a report of buckets, each with this number of denied requests.

@@ -14,7 +14,6 @@ use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseResult, LeaseReturn, Le
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
-use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::{HoldCall, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes, Snapshot};
 use tollgate::policy::{self, CompileOptions, Loaded, Source};
@@ -150,8 +149,8 @@ impl Place {
     async fn answer(&self, message: RateLimitRequest) -> Result<RateLimitResponse, String> {
         let message = message.encode_to_vec();
         let mut answer = Vec::new();
-        let rights = DomainRights::All;
-        let answered = self.service.answer(&message, None, &rights, None, &mut answer).await;
+        let caller = self.service.http_caller();
+        let answered = self.service.answer(&message, caller, None, &mut answer).await;
         answered.map_err(|status| status.to_string())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
     }
@@ -159,7 +158,7 @@ impl Place {
     /// Makes a call of `HoldService`. Returns its response, or the error.
     pub(super) async fn hold(&self, call: HoldCall) -> Result<RateLimitResponse, String> {
         let mut answer = Vec::new();
-        let held = self.service.hold(call, None, &DomainRights::All, None, &mut answer).await;
+        let held = self.service.hold(call, self.service.http_caller(), None, &mut answer).await;
         held.map_err(|status| status.to_string())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
     }
@@ -167,7 +166,7 @@ impl Place {
     /// Asks for a loan. Returns the answer, or the error.
     pub(super) async fn borrow_hits(&self, want: LeaseWant) -> Result<Answer, String> {
         let call = ExchangeRequest { domain: "test".into(), wants: vec![want], returns: vec![] };
-        let answered = self.service.exchange(call, None, &DomainRights::All, None).await;
+        let answered = self.service.exchange(call, self.service.http_caller(), None).await;
         let mut answered = answered.map_err(|status| status.to_string())?;
         Ok(answered.answers.remove(0).answer.unwrap())
     }
@@ -175,7 +174,7 @@ impl Place {
     /// Returns a loan.
     pub(super) async fn return_hits(&self, back: LeaseReturn) -> LeaseResult {
         let call = ExchangeRequest { domain: "test".into(), wants: vec![], returns: vec![back] };
-        let answered = self.service.exchange(call, None, &DomainRights::All, None).await.unwrap();
+        let answered = self.service.exchange(call, self.service.http_caller(), None).await.unwrap();
         LeaseResult::try_from(answered.results[0]).unwrap()
     }
 

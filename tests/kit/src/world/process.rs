@@ -24,7 +24,7 @@ use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
 use tollgate::grpc::rights::DomainRights;
 use tollgate::grpc::service::quotas::QuotaCaller;
-use tollgate::grpc::service::{HoldCall, Rls};
+use tollgate::grpc::service::{Caller, HoldCall, Rls};
 use tollgate::http2::{BodySender, Budget, CallAccount, Delivery, RequestBody};
 use tollgate::limiter::{Decision, InForce, Limiter, Modes, Snapshot, StatusKind, Undecided};
 use tollgate::policy::{CompileOptions, PolicySet, Source, load};
@@ -189,7 +189,8 @@ impl SimProcess {
         timeout: Duration,
     ) -> Result<ExchangeResponse, tonic::Code> {
         let service = &self.workers[worker];
-        let exchanging = service.exchange(request, Some(timeout), &DomainRights::All, None);
+        let caller = Caller { time: Some(timeout), ..service.http_caller() };
+        let exchanging = service.exchange(request, caller, None);
         let answered = self.environment.shared.while_running(self.environment.process, exchanging);
         answered.await.map_err(|status| status.code())
     }
@@ -215,9 +216,8 @@ impl SimProcess {
         };
         let mut answer = Vec::new();
         let service = &self.workers[worker];
-        let rights = DomainRights::All;
-        let reserving =
-            service.hold(HoldCall::from(request), Some(timeout), &rights, None, &mut answer);
+        let caller = Caller { time: Some(timeout), ..service.http_caller() };
+        let reserving = service.hold(HoldCall::from(request), caller, None, &mut answer);
         let answered = self.environment.shared.while_running(self.environment.process, reserving);
         answered.await.map_err(|status| status.code())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap().overall_code())

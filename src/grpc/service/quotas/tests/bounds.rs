@@ -110,7 +110,7 @@ async fn each_of_many_buckets_beyond_the_bounds_is_answered_in_turn() {
 #[tokio::test(start_paused = true)]
 async fn without_memory_for_clients_a_bucket_is_answered_too() {
     let mut test = TestSession::new(WIDE);
-    let budget = Arc::clone(&test.session.rls.budget);
+    let budget = Arc::clone(&test.budget);
     let _held = budget.hold(BUDGET / 4 * 3 - budget.used()).unwrap();
     let busy = BucketUsage { allowed: 0, denied: 1 };
     assert_eq!(answer_to(&mut test, "a", busy).await, Some((BlanketRule::DenyAll, 300)));

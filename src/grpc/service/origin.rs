@@ -1,0 +1,26 @@
+//! Callers: the domains that they may use, the memory of their calls, their timeouts.
+
+use std::time::Duration;
+
+use super::Rls;
+use crate::grpc::rights::DomainRights;
+use crate::http2::CallAccount;
+
+/// The caller of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// Domains that it may use.
+    pub rights: &'a DomainRights,
+    /// Account of its connection, to which large requests are charged.
+    pub account: &'a CallAccount,
+    /// Its timeout; `None` for the service's own.
+    pub time: Option<Duration>,
+}
+
+impl<S> Rls<S> {
+    /// Returns a caller over HTTP, which does not identify clients: all have the same rights, and
+    /// share one account.
+    pub fn http_caller(&self) -> Caller<'_> {
+        Caller { rights: &DomainRights::All, account: &self.http_account, time: None }
+    }
+}
