@@ -1,8 +1,7 @@
 //! The keys that sign receipts of loans: read at startup, and replaced when their file changes.
 
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::rights::readable_by_all;
 use crate::receipts::ReceiptKeys;
 use crate::settings::LoanSettings;
 use crate::watch;
@@ -19,13 +18,6 @@ impl LoanKeys {
     pub(super) fn new(settings: &LoanSettings) -> Self {
         let keys = settings.keys.as_ref().map(|(_, keys)| ReceiptKeys::new(keys));
         Self { settings: settings.clone(), keys: keys.unwrap_or_default() }
-    }
-
-    /// Logs a warning if others can read the keys.
-    pub(super) fn announce(&self) {
-        let file = self.settings.keys.as_ref().map(|(file, _)| file);
-        let warning = file.and_then(|file| readable_by_all(file, "the keys"));
-        warning.into_iter().for_each(|warning| warn!("{warning}"));
     }
 
     /// Applies changes, forever; returns at once if there is no file. An invalid file is logged,

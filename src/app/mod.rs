@@ -17,7 +17,7 @@
 //! | `parts`, `stores`, `statistics`, `observation`, `spans` | what a service uses |
 //! | `operations` | what operators can see and change |
 //! | `readiness` | when the process is ready |
-//! | `loan_keys` | keys that sign receipts of loans |
+//! | `loan_keys`, `secret_files` | keys that sign receipts of loans; secrets that others can read |
 //! | `tasks`, `threads` | background tasks, and their end |
 
 mod build;
@@ -45,6 +45,7 @@ mod prepare;
 mod readiness;
 mod rights;
 mod running;
+mod secret_files;
 mod serve;
 mod serving;
 mod spans;
@@ -87,6 +88,7 @@ pub async fn run_over<B: Backend>(
     shutdown: impl Future<Output = ()>,
 ) -> std::io::Result<()> {
     let ShutdownSettings { delay, timeout } = settings.shutdown;
+    secret_files::announce(&settings);
     let built = build(open, settings, prepared).await?;
     let Built { operators, callers, probed, mut running } = built;
     operators.serve(&mut running.tasks)?;

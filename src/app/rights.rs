@@ -1,7 +1,6 @@
 //! Rights on the admin port: tokens from files, loaded at startup and reloaded when the files
 //! change.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,9 +10,6 @@ use crate::admin::rights::{AdminRights, Right, Token};
 use crate::bounded_file;
 use crate::settings::AdminSettings;
 use crate::watch;
-
-/// Permission of all users to read a file.
-const READABLE_BY_ALL: u32 = 0o004;
 
 /// The contents of the files, or the errors from reading them.
 type RightsFiles = Vec<Result<String, UnreadableTokens>>;
@@ -30,8 +26,8 @@ struct UnreadableTokens {
 pub(super) struct Admission {
     settings: AdminSettings,
     contents: RightsFiles,
-    /// Warnings about tokens that others can read. The log begins after the files are loaded.
-    warnings: Vec<String>,
+    /// A warning about tokens that others can read. The log begins after the files are loaded.
+    warning: Option<String>,
     pub(super) rights: Arc<AdminRights>,
 }
 
@@ -50,13 +46,13 @@ impl Admission {
         } else {
             AdminRights::of_tokens(tokens, settings.open_pages)
         };
-        let warnings = warnings(settings, is_loopback);
-        Ok(Self { settings: settings.clone(), contents, warnings, rights: Arc::new(rights) })
+        let warning = warning(settings, is_loopback);
+        Ok(Self { settings: settings.clone(), contents, warning, rights: Arc::new(rights) })
     }
 
-    /// Logs the warnings.
+    /// Logs the warning.
     pub(super) fn announce(&self) {
-        self.warnings.iter().for_each(|warning| warn!("{warning}"));
+        self.warning.iter().for_each(|warning| warn!("{warning}"));
     }
 
     /// Applies changes, forever. Invalid files are logged, and the current tokens stay in force.
@@ -84,17 +80,14 @@ impl Admission {
     }
 }
 
-/// Returns warnings about tokens that others can read, on the network or on this machine.
-fn warnings(settings: &AdminSettings, is_loopback: bool) -> Vec<String> {
-    let mut files = files(settings).peekable();
-    let is_plain = !is_loopback && settings.tls.is_none() && files.peek().is_some();
-    let plain = is_plain.then(|| {
+/// Returns a warning if others can read tokens on the network.
+fn warning(settings: &AdminSettings, is_loopback: bool) -> Option<String> {
+    let is_plain = !is_loopback && settings.tls.is_none() && files(settings).next().is_some();
+    is_plain.then(|| {
         "--admin-listen: tokens are sent over plain HTTP and can be intercepted; set \
          --admin-tls-cert and --admin-tls-key, or listen on 127.0.0.1"
             .to_owned()
-    });
-    let readable = files.filter_map(|(path, ..)| readable_by_all(path, "the tokens"));
-    plain.into_iter().chain(readable).collect()
+    })
 }
 
 /// Returns the configured files, each with the name and the right of its tokens without a name.
@@ -102,18 +95,6 @@ fn files(settings: &AdminSettings) -> impl Iterator<Item = (&Path, &'static str,
     let write = settings.token_file.iter().map(|path| (path.as_path(), "writer", Right::Write));
     let read = settings.read_token_file.iter().map(|path| (path.as_path(), "reader", Right::Read));
     write.chain(read)
-}
-
-/// Returns a warning if every user of the machine can read a file with secrets.
-pub(super) fn readable_by_all(path: &Path, secrets: &str) -> Option<String> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    let path = path.display();
-    (mode & READABLE_BY_ALL != 0).then(|| {
-        format!(
-            "{path}: every user can read {secrets}; run `chmod o-r {path}`, or set \
-             `defaultMode: 0440` of the volume"
-        )
-    })
 }
 
 fn read(settings: &AdminSettings) -> RightsFiles {

@@ -42,7 +42,6 @@ impl<B: Backend> Operators<B> {
         let connections = web.connections;
         connections.announce();
         admission.announce();
-        web.shared.loan_keys.announce();
         let shared = web.shared.clone();
         tasks.add_finishing("admin", web.serve_admin(listener, tasks.end()));
         let stats =

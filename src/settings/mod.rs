@@ -19,6 +19,7 @@ mod policy;
 mod readiness;
 mod redis;
 mod responses;
+mod secret_files;
 mod shutdown;
 mod stats;
 mod store;

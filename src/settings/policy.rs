@@ -85,7 +85,7 @@ pub struct ReadingFlags {
     /// File with the secret for limits with `hash_values`; must be the same for all replicas. If
     /// it changes, the counters of these limits start at zero. Or set TOLLGATE_HASH_KEY.
     #[arg(long, env = "TOLLGATE_HASH_KEY_FILE", value_name = "FILE", value_parser = hash_key_file)]
-    hash_key_file: Option<HashKey>,
+    hash_key_file: Option<(PathBuf, HashKey)>,
     /// Secret for limits with `hash_values`. Do not use it as a flag: other users of the machine
     /// can see command lines.
     #[arg(long, env = "TOLLGATE_HASH_KEY", hide = true, hide_env_values = true)]
@@ -103,6 +103,8 @@ pub struct PolicySettings {
     pub are_examples: bool,
     /// Sources of candidate policies; empty if there are none.
     pub candidates: PolicyLocations,
+    /// The file with the key of hashed values.
+    pub hash_key_file: Option<PathBuf>,
 }
 
 /// Returns the name by which this program was called: a path if it is not on the PATH.
@@ -140,7 +142,8 @@ impl Flags {
         let candidates = self.reading.places(&self.candidate_policy);
         let places = self.reading.places(&paths);
         let options = CompileOptions { memory_max: Some(memory), ..self.reading.options() };
-        PolicySettings { places, options, are_examples, candidates }
+        let hash_key_file = self.reading.hash_key_file.map(|(path, _)| path);
+        PolicySettings { places, options, are_examples, candidates, hash_key_file }
     }
 }
 
@@ -164,6 +167,8 @@ impl ReadingFlags {
             fixed_window_charge: Some(self.fixed_window_charge),
             hash_key: self
                 .hash_key_file
+                .as_ref()
+                .map(|(_, key)| *key)
                 .or_else(|| self.hash_key.as_ref().map(|key| HashKey::of(key.as_bytes()))),
             are_candidates: false,
             memory_max: self.policy_memory_max,
@@ -180,10 +185,10 @@ fn first_filled<'p>(places: &[&'p str]) -> Option<&'p str> {
     places.iter().copied().find(is_filled)
 }
 
-fn hash_key_file(path: &str) -> Result<HashKey, FlagError> {
+fn hash_key_file(path: &str) -> Result<(PathBuf, HashKey), FlagError> {
     let secret = crate::bounded_file::read(path.as_ref()).map_err(FlagError::refused)?;
     check_key(&secret)?;
-    Ok(HashKey::of(&secret))
+    Ok((path.into(), HashKey::of(&secret)))
 }
 
 fn check_key(secret: &[u8]) -> Result<(), FlagError> {

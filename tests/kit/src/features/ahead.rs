@@ -45,7 +45,7 @@ const BLOCK_ENDED: Duration = Duration::from_secs(3);
 const ID: &str = "r";
 
 /// A caller of the limit of a cell, in one of the ways.
-pub(super) struct Caller<'p> {
+pub(super) struct CellCaller<'p> {
     pub(super) place: &'p Place,
     form: Form,
     /// The limit that each request has instead, if there is one.
@@ -64,7 +64,7 @@ struct Proxy {
     delivery: Delivery,
 }
 
-impl<'p> Caller<'p> {
+impl<'p> CellCaller<'p> {
     pub(super) fn new(place: &'p Place, form: Form) -> Self {
         Self { place, form, limit: None, loan: None, taken: 0, proxy: None }
     }

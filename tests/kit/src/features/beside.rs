@@ -7,7 +7,7 @@ use std::time::Duration;
 use tollgate::algorithm::amend::{Amendment, CounterReading};
 use tollgate::algorithm::time::Micros;
 
-use super::ahead::Caller;
+use super::ahead::CellCaller;
 use super::place::{Place, StoreKind};
 use super::{Algorithm, Beside, Cell, Form, LIMIT};
 use crate::rls::limit;
@@ -29,7 +29,7 @@ pub(super) async fn findings(cell: Cell, kind: &StoreKind) -> Vec<String> {
     let place = Place::new(kind).await;
     place.install(&cell.policy(LIMIT));
     let is_memory = *kind == StoreKind::Memory;
-    let caller = Caller::new(&place, cell.form);
+    let caller = CellCaller::new(&place, cell.form);
     let mut run = CellRun { cell, is_memory, caller, found: Vec::new() };
     run.perform(&place).await;
     run.found.into_iter().map(|found| format!("{cell:?} with {kind:?}: {found}")).collect()
@@ -39,7 +39,7 @@ pub(super) async fn findings(cell: Cell, kind: &StoreKind) -> Vec<String> {
 struct CellRun<'p> {
     cell: Cell,
     is_memory: bool,
-    caller: Caller<'p>,
+    caller: CellCaller<'p>,
     found: Vec<String>,
 }
 
