@@ -177,33 +177,60 @@ impl ServerCertVerifier for AnyName {
     }
 }
 
+/// The certificates of a service and of its clients.
+pub struct SecureFiles {
+    authority: Authority,
+    folder: tempfile::TempDir,
+}
+
+impl SecureFiles {
+    pub fn new() -> Self {
+        let authority = Authority::new();
+        let folder = tempfile::TempDir::new().unwrap();
+        authority.sign("a.gateway").write(folder.path());
+        std::fs::write(folder.path().join("ca.crt"), &authority.pem).unwrap();
+        Self { authority, folder }
+    }
+
+    /// Returns the flags of a service. Each of `allowed` is `CLIENT=DOMAIN`.
+    pub fn flags(&self, allowed: &[&str]) -> Vec<String> {
+        let [certificate, key] = files(self.folder.path());
+        let ca = self.folder.path().join("ca.crt");
+        let flags = [
+            ("--grpc-tls-cert", certificate),
+            ("--grpc-tls-key", key),
+            ("--grpc-tls-client-ca", ca),
+        ];
+        let tls = flags.map(|(flag, path)| (flag, path.display().to_string())).into_iter();
+        let allowed = allowed.iter().map(|one| ("--allow", (*one).to_owned()));
+        tls.chain(allowed).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
+    }
+
+    /// Returns a client with a certificate for a name.
+    pub fn client(&self, name: &str) -> Secure {
+        Secure::showing(&self.authority.sign(name), &self.authority)
+    }
+}
+
 /// A service with TLS, whose clients have the rights of their certificates.
 pub struct SecureTollgate {
     pub service: Tollgate,
-    authority: Authority,
-    _folder: tempfile::TempDir,
+    files: SecureFiles,
 }
 
 impl SecureTollgate {
     /// Serves policies. Each of `allowed` is `CLIENT=DOMAIN`.
     pub fn serve(policies: &Policies, allowed: &[&str], flags: &[&str]) -> Self {
-        let authority = Authority::new();
-        let folder = tempfile::TempDir::new().unwrap();
-        authority.sign("a.gateway").write(folder.path());
-        let ca = folder.path().join("ca.crt");
-        std::fs::write(&ca, &authority.pem).unwrap();
-        let [certificate, key] = files(folder.path());
-        let [cert, key, ca] = [&certificate, &key, &ca].map(|path| path.to_str().unwrap());
-        let tls = ["--grpc-tls-cert", cert, "--grpc-tls-key", key, "--grpc-tls-client-ca", ca];
-        let allowed: Vec<&str> = allowed.iter().flat_map(|one| ["--allow", *one]).collect();
-        let flags = [tls.as_slice(), &allowed, flags].concat();
+        let files = SecureFiles::new();
+        let secure = files.flags(allowed);
+        let secure = secure.iter().map(String::as_str);
+        let flags: Vec<&str> = secure.chain(flags.iter().copied()).collect();
         let service = Tollgate::serve_with(policies.path(), &flags);
-        Self { service, authority, _folder: folder }
+        Self { service, files }
     }
 
     /// Connects as a client.
     pub async fn connect(&self, name: &str) -> Channel {
-        let client = Secure::showing(&self.authority.sign(name), &self.authority);
-        client.channel(self.service.grpc).await.unwrap()
+        self.files.client(name).channel(self.service.grpc).await.unwrap()
     }
 }

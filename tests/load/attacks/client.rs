@@ -3,14 +3,19 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
 
 use crate::support::http2::{SETTINGS, frame};
+
+/// Bytes that attackers have sent.
+pub(super) static SENT: AtomicU64 = AtomicU64::new(0);
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -44,10 +49,32 @@ pub(super) async fn flood(
 ) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let write = async {
-        write.write_all(opening).await?;
+        sent(&mut write, opening).await?;
         loop {
-            write.write_all(&next()).await?;
+            sent(&mut write, &next()).await?;
             tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = discard(read) => ended,
+        ended = write => ended,
+    }
+}
+
+/// Writes the results of `next` to a connection, each followed by a wait until its instant, and
+/// reads all that arrives.
+pub(super) async fn paced(
+    stream: TcpStream,
+    opening: &[u8],
+    mut next: impl FnMut() -> (Vec<u8>, Instant),
+) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let write = async {
+        sent(&mut write, opening).await?;
+        loop {
+            let (bytes, until) = next();
+            sent(&mut write, &bytes).await?;
+            tokio::time::sleep_until(until.into()).await;
         }
     };
     tokio::select! {
@@ -86,7 +113,7 @@ where
 pub(super) async fn hold(stream: TcpStream, bytes: &[u8]) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let write = async {
-        write.write_all(bytes).await?;
+        sent(&mut write, bytes).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -97,8 +124,15 @@ pub(super) async fn hold(stream: TcpStream, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes once, and never reads.
 pub(super) async fn hold_unread(mut stream: TcpStream, bytes: &[u8]) -> io::Result<()> {
-    stream.write_all(bytes).await?;
+    sent(&mut stream, bytes).await?;
     std::future::pending().await
+}
+
+/// Writes bytes, and counts them.
+async fn sent(write: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    write.write_all(bytes).await?;
+    SENT.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    Ok(())
 }
 
 async fn discard(mut read: OwnedReadHalf) -> io::Result<()> {

@@ -3,7 +3,9 @@
 //!
 //! The methods are those of [`methods::paths`], which a test holds equal to the descriptors.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -19,9 +21,11 @@ use crate::support::http2::{
 use crate::support::load::alone;
 use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
+use crate::support::secure::{Secure, SecureFiles};
+use crate::support::usage::Usage;
 
-use super::client::{connect, flood, hold, hold_unread, run_clients};
-use super::harness::{self, Attack, MEMORY, Meets, PROGRAM, Target, resident, serve};
+use super::client::{SENT, connect, flood, hold, hold_unread, run_clients};
+use super::harness::{self, LIMITS, MEMORY, PROGRAM, Target, resident, serve_with};
 
 /// Connections of an attacker, and calls of each.
 const CONNECTIONS: usize = 4;
@@ -35,7 +39,7 @@ const BURST: usize = 50;
 const DESCRIPTORS: usize = 40;
 
 /// A way to send the calls of a method.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     HalfMessage,
     AnnouncedMessage,
@@ -45,6 +49,8 @@ enum Way {
     SlowReader,
     IdleStream,
     KeptOpen,
+    /// Whole calls by a client that may use no domain.
+    WithoutRights,
 }
 
 fn streams() -> impl Iterator<Item = u32> + Clone {
@@ -59,6 +65,11 @@ fn message(length: usize) -> Vec<u8> {
 
 /// Returns reports of buckets that are kept, or for other methods as many bytes.
 fn kept(path: &str) -> Vec<u8> {
+    if path.contains("Quota") { reports(400) } else { message(4_000) }
+}
+
+/// Returns reports of this number of buckets.
+pub(super) fn reports(count: u32) -> Vec<u8> {
     let bucket = |number: u32| {
         let value = format!("user-{number:05}");
         let pair = [b"\x0a\x04user\x12\x0a", value.as_bytes()].concat();
@@ -66,15 +77,11 @@ fn kept(path: &str) -> Vec<u8> {
         let id = [&[0x0a, u8::try_from(id.len()).unwrap()][..], &id].concat();
         [&[0x12, u8::try_from(id.len()).unwrap()][..], &id].concat()
     };
-    if path.contains("Quota") {
-        [b"\x0a\x04test", &(0..400).flat_map(bucket).collect::<Vec<_>>()[..]].concat()
-    } else {
-        message(4_000)
-    }
+    [b"\x0a\x04test", &(0..count).flat_map(bucket).collect::<Vec<_>>()[..]].concat()
 }
 
 /// Returns the frames of a call on a stream: its headers, and a body of these bytes.
-fn call(path: &str, stream: u32, body: &[u8], last: u8) -> Vec<u8> {
+pub(super) fn call(path: &str, stream: u32, body: &[u8], last: u8) -> Vec<u8> {
     let mut frames = frame(HEADERS, END_HEADERS, stream, &headers(path));
     let mut chunks = body.chunks(16_000).peekable();
     while let Some(chunk) = chunks.next() {
@@ -94,7 +101,7 @@ fn traffic(path: &'static str, way: Way, target: Target) -> BoxFuture<'static, (
         Way::HalfMessage => each(framed(&message(4_000))[..2_000].to_vec(), 0),
         Way::AnnouncedMessage => each([&[0][..], &0xf_ffffu32.to_be_bytes()].concat(), 0),
         Way::TinyMessages | Way::SlowSender | Way::IdleStream => each(Vec::new(), 0),
-        Way::LargestMessage => Vec::new(),
+        Way::LargestMessage | Way::WithoutRights => Vec::new(),
         Way::SlowReader => {
             let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
             [no_window, each(whole, END_STREAM)].concat()
@@ -102,6 +109,7 @@ fn traffic(path: &'static str, way: Way, target: Target) -> BoxFuture<'static, (
         Way::KeptOpen => each(framed(&kept(path)), 0),
     };
     let largest = framed(&message(LARGEST - 8));
+    let forbidden = framed(&kept(path));
     async move {
         let client = || async {
             let socket = connect(target.grpc).await?;
@@ -121,11 +129,12 @@ fn traffic(path: &'static str, way: Way, target: Target) -> BoxFuture<'static, (
                         streams().flat_map(|stream| frame(DATA, 0, stream, &[0])).collect();
                     flood(socket, &opening, || byte.clone()).await
                 }
-                Way::LargestMessage => {
+                Way::LargestMessage | Way::WithoutRights => {
+                    let body = if way == Way::WithoutRights { &forbidden } else { &largest };
                     let mut stream = 1;
                     flood(socket, &[], || {
                         stream += 2;
-                        call(path, stream, &largest, END_STREAM)
+                        call(path, stream, body, END_STREAM)
                     })
                     .await
                 }
@@ -165,33 +174,75 @@ fn withstand(way: Way) {
     raise_open_files();
     let _alone = alone();
     let policies = Arc::new(Policies::of(&super::policy()));
-    let unused = |_: Target| std::future::ready(()).boxed();
-    let attack = Attack { name: "doors", meets: Meets::Usual, flags: &[], limits: "", run: unused };
-    let mut service = serve(program, &attack, &policies);
+    let secure = (way == Way::WithoutRights).then(SecureFiles::new);
+    let flags = secure.as_ref().map(|files| files.flags(&["good=test", "bad=elsewhere"]));
+    let flags: Vec<&str> = flags.iter().flatten().map(String::as_str).collect();
+    let mut service = serve_with(program, LIMITS, &flags, &policies);
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-    let client = runtime.block_on(Client::connect(service.grpc));
+    let client = runtime.block_on(async {
+        match &secure {
+            Some(files) => files.client("good").client(service.grpc).await.unwrap(),
+            None => Client::connect(service.grpc).await,
+        }
+    });
+    // The attacker's bytes are the same with TLS and without.
+    let attacked =
+        secure.as_ref().map_or(service.grpc, |files| forwarder(files.client("bad"), service.grpc));
     let (calm, error) = runtime.block_on(bursts(&client, DURATION));
     assert_eq!(error, None, "without an attack");
     let p99 = |times: &[Duration]| times[times.len() * 99 / 100];
     println!("{way:?}, without an attack: {} calls, p99 {:.1?}", calm.len(), p99(&calm));
     for path in methods::paths() {
         let target = Target {
-            grpc: service.grpc,
+            grpc: attacked,
             http: service.http,
             admin: service.admin,
             policies: Arc::clone(&policies),
         };
+        let sent = SENT.load(Ordering::Relaxed);
+        let before = Usage::of(service.process.id());
         let attacker = std::thread::spawn(move || {
             harness::run(move |target| traffic(path, way, target), target, DURATION * 3 / 2);
         });
         let (times, error) = runtime.block_on(bursts(&client, DURATION));
         attacker.join().unwrap();
         let peak = resident(&service, "VmHWM:");
-        println!("{path}: {} calls, p99 {:.1?}, peak {} MiB", times.len(), p99(&times), peak >> 20);
+        let cpu = Usage::of(service.process.id()).since(before).cpu;
+        let sent = SENT.load(Ordering::Relaxed) - sent;
+        println!(
+            "{way:?} | {path} | {} calls, p99 {:.1?} | {:.1?} of CPU, {} KB sent | peak {} MiB",
+            times.len(),
+            p99(&times),
+            cpu,
+            sent / 1_000,
+            peak >> 20
+        );
         assert_eq!(error, None, "{way:?} {path}");
         assert!(peak <= MEMORY, "{way:?} {path}: {} MiB", peak >> 20);
         assert!(service.process.is_running(), "{way:?} {path}: {}", service.process.final_log());
     }
+}
+
+/// Forwards connections to a service as a client with a certificate. Returns the address.
+fn forwarder(client: Secure, service: SocketAddr) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (mut plain, _) = listener.accept().await.unwrap();
+                let client = client.clone();
+                tokio::spawn(async move {
+                    let mut secure = client.connect(service).await?;
+                    tokio::io::copy_bidirectional(&mut plain, &mut secure).await
+                });
+            }
+        });
+    });
+    address
 }
 
 macro_rules! ways {
@@ -214,4 +265,5 @@ ways! {
     slow_readers: SlowReader;
     idle_streams: IdleStream;
     streams_that_keep_much: KeptOpen;
+    calls_without_rights: WithoutRights;
 }

@@ -22,7 +22,7 @@ use super::observer::{Clients, Observer};
 /// Memory of the process in bytes: that of the pods in `deploy/k8s`.
 pub(super) const MEMORY: usize = 384 << 20;
 /// Limits of the process: file descriptors for more connections than any attack makes.
-const LIMITS: &str = "ulimit -n 20000";
+pub(super) const LIMITS: &str = "ulimit -n 20000";
 /// Share of the memory for clients, as there.
 const CLIENTS: &str = "56MiB";
 /// Priority of the attacker's thread. Real attackers have machines of their own: CPU time that they
@@ -252,6 +252,16 @@ pub(super) fn run(
 /// Its memory is measured, and bounded by RLIMIT_AS for some attacks.
 pub(super) fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> Tollgate {
     let limits = if attack.limits.is_empty() { LIMITS } else { attack.limits };
+    serve_with(program, limits, attack.flags, policies)
+}
+
+/// Starts the service within limits, with flags.
+pub(super) fn serve_with(
+    program: &PathBuf,
+    limits: &str,
+    more: &[&str],
+    policies: &Policies,
+) -> Tollgate {
     let mut command = command_of("sh", ["-c", &format!("{limits} && exec \"$@\""), "sh"]);
     command.arg(program).arg("serve");
     let flags = [
@@ -262,7 +272,7 @@ pub(super) fn serve(program: &PathBuf, attack: &Attack, policies: &Policies) -> 
         "--client-memory-max",
         CLIENTS,
     ];
-    Tollgate::serve_as(&mut command, &[&flags, attack.flags].concat())
+    Tollgate::serve_as(&mut command, &[&flags, more].concat())
 }
 
 /// Returns the memory of a service from a line of its status.

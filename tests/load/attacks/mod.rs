@@ -11,6 +11,7 @@
 //! second; `TOLLGATE_ABUSE_SECONDS=30 tests/run --all attacks::` lasts longer. The tests
 //! of `tests/abuse.rs` check one bound each, with a debug build.
 
+mod admitted;
 mod calls;
 mod client;
 mod connections;
