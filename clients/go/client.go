@@ -30,7 +30,8 @@ const (
 )
 
 // ShouldRateLimit is not retried, since a call that was lost may have been charged. The calls of HoldService have an ID,
-// and a repeated one is not charged again.
+// and a repeated one is not charged again. Retries stop while more than a third of the attempts fail: in an outage,
+// they would multiply the load.
 const serviceConfig = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"methodConfig": [{
@@ -39,7 +40,8 @@ const serviceConfig = `{
 			"maxAttempts": 4, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2,
 			"retryableStatusCodes": ["UNAVAILABLE"]
 		}
-	}]
+	}],
+	"retryThrottling": {"maxTokens": 100, "tokenRatio": 0.5}
 }`
 
 // Client is a connection to all replicas behind a name. Create one and share it: it is safe for concurrent use.

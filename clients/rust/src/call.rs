@@ -11,6 +11,7 @@ use tonic_prost::ProstCodec;
 
 use crate::connection::{Replicas, is_unprocessed};
 use crate::decision::FailureMode;
+use crate::throttle::Throttle;
 
 /// Bound of a call without a timeout of its own.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -71,13 +72,15 @@ where
     Q: Message + Clone + 'static,
     R: Message + Default + 'static,
 {
-    let repeats = |_: &Status| false;
+    let repeats = |_: &Result<R, Status>| false;
     attempts(connection, path, message, timeout, repeats).await
 }
 
-/// Makes a call that is not charged again with the same ID, and repeats it after `UNAVAILABLE`.
+/// Makes a call that is not charged again with the same ID, and repeats it after `UNAVAILABLE`, as
+/// often as the throttle permits.
 pub(crate) async fn repeated<Q, R>(
     connection: &Replicas,
+    throttle: &Throttle,
     path: &'static str,
     message: Q,
     timeout: Duration,
@@ -86,18 +89,24 @@ where
     Q: Message + Clone + 'static,
     R: Message + Default + 'static,
 {
-    let repeats = |status: &Status| status.code() == Code::Unavailable;
+    let repeats = |answered: &Result<R, Status>| match answered {
+        Ok(_) => {
+            throttle.succeed();
+            false
+        }
+        Err(status) => status.code() == Code::Unavailable && throttle.fail(),
+    };
     attempts(connection, path, message, timeout, repeats).await
 }
 
-/// Makes a call until a deadline. It is repeated if it was not processed, at once, and after a
-/// status that `repeats`.
+/// Makes a call until a deadline. It is repeated if it was not processed, at once, and if `repeats`
+/// returns `true` for an attempt.
 async fn attempts<Q, R>(
     connection: &Replicas,
     path: &'static str,
     message: Q,
     timeout: Duration,
-    repeats: impl Fn(&Status) -> bool,
+    repeats: impl Fn(&Result<R, Status>) -> bool,
 ) -> Result<R, Status>
 where
     Q: Message + Clone + 'static,
@@ -105,17 +114,20 @@ where
 {
     let deadline = Instant::now() + timeout;
     let mut wait = BACKOFF;
-    for _ in 1..ATTEMPTS {
-        match attempt(connection, path, message.clone(), deadline).await {
-            Err(status) if is_unprocessed(&status) => {}
-            Err(status) if repeats(&status) && Instant::now() + wait < deadline => {
-                sleep(wait.mul_f64(rand::random_range(0.8..1.2))).await;
-                wait *= 2;
-            }
-            ended => return ended,
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        let answered = attempt(connection, path, message.clone(), deadline).await;
+        if left > 0 && answered.as_ref().is_err_and(is_unprocessed) {
+            continue;
         }
+        // The last attempt counts too.
+        if !repeats(&answered) || left == 0 || Instant::now() + wait >= deadline {
+            return answered;
+        }
+        sleep(wait.mul_f64(rand::random_range(0.8..1.2))).await;
+        wait *= 2;
     }
-    attempt(connection, path, message, deadline).await
 }
 
 async fn attempt<Q, R>(

@@ -15,6 +15,7 @@ use crate::descriptor::{Descriptor, messages};
 use crate::generated::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::hold::Reserve;
 use crate::lease::{LeaseStats, Leases};
+use crate::throttle::Throttle;
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -31,6 +32,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     connection: Replicas,
+    /// Bounds the repeats of all calls of holds.
+    throttle: Throttle,
     leases: Option<Leases>,
     /// Number of calls in the background.
     background: watch::Sender<usize>,
@@ -82,7 +85,8 @@ impl ClientBuilder {
         #[cfg(not(feature = "tls"))]
         let connection = Replicas::new(&self.target)?;
         let leases = self.leases.then(|| Leases::new(connection.clone()));
-        let shared = Shared { connection, leases, background: watch::Sender::new(0) };
+        let throttle = Throttle::default();
+        let shared = Shared { connection, throttle, leases, background: watch::Sender::new(0) };
         Ok(Client { shared: Arc::new(shared), options: self.options })
     }
 }
@@ -147,7 +151,8 @@ impl Client {
         message: Q,
         options: CallOptions,
     ) -> Result<Decision, Error> {
-        let response = repeated(&self.shared.connection, path, message, options.timeout).await;
+        let Shared { connection, throttle, .. } = &*self.shared;
+        let response = repeated(connection, throttle, path, message, options.timeout).await;
         decision(response, options)
     }
 

@@ -21,6 +21,7 @@
 //! | `layer` | a layer of tower |
 //! | `lease` | decisions in memory, from blocks of hits |
 //! | `call` | calls of gRPC, and their options |
+//! | `throttle` | the bound of repeated calls |
 //! | `connection` | connections to all replicas behind a name |
 //! | `decision`, `descriptor` | results and arguments of calls |
 //! | `generated` | the messages of the protocol |
@@ -33,6 +34,7 @@ mod descriptor;
 mod hold;
 mod layer;
 mod lease;
+mod throttle;
 
 pub use call::DEFAULT_TIMEOUT;
 pub use client::{Client, ClientBuilder, DecisionFuture, ShouldRateLimit};

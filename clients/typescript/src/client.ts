@@ -49,7 +49,8 @@ export interface ReserveOptions extends CallOptions {
 }
 
 // ShouldRateLimit is not retried, since a call that was lost may have been charged. The calls of HoldService have an ID,
-// and a repeated one is not charged again.
+// and a repeated one is not charged again. Retries stop while more than a third of the attempts fail: in an outage,
+// they would multiply the load.
 const SERVICE_CONFIG = {
   loadBalancingConfig: [{ round_robin: {} }],
   methodConfig: [
@@ -64,6 +65,7 @@ const SERVICE_CONFIG = {
       },
     },
   ],
+  retryThrottling: { maxTokens: 100, tokenRatio: 0.5 },
 };
 
 // The defaults of gRPC wait up to two minutes before they connect again, and never notice a peer that falls silent.

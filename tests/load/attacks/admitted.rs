@@ -1,6 +1,6 @@
-//! Requests through a real Envoy by `deploy/envoy/envoy.yaml`, beside an attack on the service: what
-//! the service does not decide in time, Envoy admits. Beside an attack, no more requests pass their
-//! limit than beside a control that sends as many bytes as valid calls.
+//! Requests through a real Envoy by `deploy/envoy/envoy.yaml`, beside an attack on the service:
+//! Envoy admits what the service does not decide in time. Beside an attack, no more requests pass
+//! their limit than beside a control that sends as many bytes as valid calls.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

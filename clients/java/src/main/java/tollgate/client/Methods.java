@@ -29,7 +29,8 @@ final class Methods {
 
     /**
      * ShouldRateLimit is not retried, since a call that was lost may have been charged. The calls of HoldService have an
-     * ID, and a repeated one is not charged again.
+     * ID, and a repeated one is not charged again. Retries stop while more than a third of the attempts fail: in an
+     * outage, they would multiply the load.
      */
     static final Map<String, ?> SERVICE_CONFIG = Map.of(
         "loadBalancingConfig", List.of(Map.of("round_robin", Map.of())),
@@ -40,7 +41,8 @@ final class Methods {
                 "initialBackoff", "0.01s",
                 "maxBackoff", "0.1s",
                 "backoffMultiplier", 2.0,
-                "retryableStatusCodes", List.of("UNAVAILABLE")))));
+                "retryableStatusCodes", List.of("UNAVAILABLE")))),
+        "retryThrottling", Map.of("maxTokens", 100.0, "tokenRatio", 0.5));
 
     private Methods() {}
 
