@@ -66,7 +66,7 @@ async fn answer(
         ..GatewayRequest::default()
     };
     let mapping = Some(request.mapping.as_str());
-    let call = GatewayCall { mapping, http, caller: service.http_caller() };
+    let call = GatewayCall { mapping, http, caller: service.http_gateway() };
     let answer = service.decide_http(call, None).await;
     answer.unwrap_or_else(|status| GatewayAnswer::denied(problem_of(&status)))
 }

@@ -93,8 +93,7 @@ impl<B: Backend> Serving<B> {
         let metrics = Arc::clone(metrics);
         let style = self.answers.style.clone();
         let service = Rls::new(limiter, metrics, self.limits.request, style, stores.timeout());
-        let service =
-            service.with_tracer(self.tracer.clone()).with_budget(Arc::clone(&self.budget));
+        let service = service.with_tracer(self.tracer.clone()).with_budget(&self.budget);
         let service = service.with_receipt_keys(loan_keys.keys.clone());
         let service = service.with_quotas(Arc::clone(&self.quotas));
         let service = Arc::new(service.with_request_log(self.request_log.clone()));

@@ -54,8 +54,8 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Timeout of a decision if the caller sets none.
     timeout: Duration,
-    /// Account of large requests over HTTP.
-    http_account: CallAccount,
+    /// Accounts of large requests over HTTP: of callers, and of gateways.
+    http_accounts: [CallAccount; 2],
     forbidden: LogThrottle,
     invalid: LogThrottle,
     tracer: Option<Tracer>,
@@ -74,6 +74,11 @@ pub struct Rls<S> {
 pub enum ProxyAnswer {
     Ok,
     OverLimit,
+}
+
+/// Returns the accounts of callers over HTTP.
+fn accounts(budget: &Arc<Budget>) -> [CallAccount; 2] {
+    [(); 2].map(|()| CallAccount::new(Arc::clone(budget)))
 }
 
 /// Encodes a decision for a proxy, and returns its overall code.
@@ -96,7 +101,7 @@ impl<S: Store> Rls<S> {
         timeout: Duration,
     ) -> Self {
         let latency = metrics.call_latency();
-        let http_account = CallAccount::new(large_request::budget_for(&bounds));
+        let http_accounts = accounts(&large_request::budget_for(&bounds));
         let forbidden = LogThrottle::default();
         let invalid = LogThrottle::default();
         let service = Self {
@@ -106,7 +111,7 @@ impl<S: Store> Rls<S> {
             bounds,
             style,
             timeout,
-            http_account,
+            http_accounts,
             forbidden,
             invalid,
             tracer: None,
@@ -125,8 +130,8 @@ impl<S: Store> Rls<S> {
     }
 
     /// Charges large requests over HTTP to the budget of all clients.
-    pub fn with_budget(self, budget: Arc<Budget>) -> Self {
-        Self { http_account: CallAccount::new(budget), ..self }
+    pub fn with_budget(self, budget: &Arc<Budget>) -> Self {
+        Self { http_accounts: accounts(budget), ..self }
     }
 
     /// Sets the keys that sign the receipts of loans.

@@ -21,6 +21,12 @@ impl<S> Rls<S> {
     /// Returns a caller over HTTP, which does not identify clients: all have the same rights, and
     /// share one account.
     pub fn http_caller(&self) -> Caller<'_> {
-        Caller { rights: &DomainRights::All, account: &self.http_account, time: None }
+        Caller { rights: &DomainRights::All, account: &self.http_accounts[0], time: None }
+    }
+
+    /// Returns a gateway over HTTP: as [`http_caller`](Self::http_caller), with an account that
+    /// other callers cannot use up.
+    pub fn http_gateway(&self) -> Caller<'_> {
+        Caller { account: &self.http_accounts[1], ..self.http_caller() }
     }
 }
