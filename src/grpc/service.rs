@@ -17,6 +17,7 @@ use tracing::warn;
 pub use self::caller::CallerAnswer;
 pub use self::holds::{HoldCall, HoldMethod};
 pub use self::origin::Caller;
+use self::origin::HttpAccounts;
 use self::quotas::QuotaShared;
 use super::large_request;
 use super::metadata;
@@ -54,8 +55,8 @@ pub struct Rls<S> {
     style: AnswerStyle,
     /// Timeout of a decision if the caller sets none.
     timeout: Duration,
-    /// Accounts of large requests over HTTP: of callers, and of gateways.
-    http_accounts: [CallAccount; 2],
+    /// Accounts of requests over HTTP.
+    http_accounts: HttpAccounts,
     forbidden: LogThrottle,
     invalid: LogThrottle,
     tracer: Option<Tracer>,
@@ -74,11 +75,6 @@ pub struct Rls<S> {
 pub enum ProxyAnswer {
     Ok,
     OverLimit,
-}
-
-/// Returns the accounts of callers over HTTP.
-fn accounts(budget: &Arc<Budget>) -> [CallAccount; 2] {
-    [(); 2].map(|()| CallAccount::new(Arc::clone(budget)))
 }
 
 /// Encodes a decision for a proxy, and returns its overall code.
@@ -101,7 +97,7 @@ impl<S: Store> Rls<S> {
         timeout: Duration,
     ) -> Self {
         let latency = metrics.call_latency();
-        let http_accounts = accounts(&large_request::budget_for(&bounds));
+        let http_accounts = HttpAccounts::of(&large_request::budget_for(&bounds));
         let forbidden = LogThrottle::default();
         let invalid = LogThrottle::default();
         let service = Self {
@@ -131,7 +127,7 @@ impl<S: Store> Rls<S> {
 
     /// Charges large requests over HTTP to the budget of all clients.
     pub fn with_budget(self, budget: &Arc<Budget>) -> Self {
-        Self { http_accounts: accounts(budget), ..self }
+        Self { http_accounts: HttpAccounts::of(budget), ..self }
     }
 
     /// Sets the keys that sign the receipts of loans.

@@ -1,10 +1,11 @@
 //! Callers: the domains that they may use, the memory of their calls, their timeouts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Rls;
 use crate::grpc::rights::DomainRights;
-use crate::http2::CallAccount;
+use crate::http2::{Budget, CallAccount};
 
 /// The caller of a call.
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +18,30 @@ pub struct Caller<'a> {
     pub time: Option<Duration>,
 }
 
+/// The accounts that callers over HTTP share.
+pub(super) struct HttpAccounts {
+    callers: CallAccount,
+    gateways: CallAccount,
+}
+
+impl HttpAccounts {
+    /// Creates accounts of at most a quarter of a budget each.
+    pub(super) fn of(budget: &Arc<Budget>) -> Self {
+        let account = || CallAccount::new(Arc::clone(budget));
+        Self { callers: account(), gateways: account() }
+    }
+}
+
 impl<S> Rls<S> {
     /// Returns a caller over HTTP, which does not identify clients: all have the same rights, and
     /// share one account.
     pub fn http_caller(&self) -> Caller<'_> {
-        Caller { rights: &DomainRights::All, account: &self.http_accounts[0], time: None }
+        Caller { rights: &DomainRights::All, account: &self.http_accounts.callers, time: None }
     }
 
     /// Returns a gateway over HTTP: as [`http_caller`](Self::http_caller), with an account that
     /// other callers cannot use up.
     pub fn http_gateway(&self) -> Caller<'_> {
-        Caller { account: &self.http_accounts[1], ..self.http_caller() }
+        Caller { account: &self.http_accounts.gateways, ..self.http_caller() }
     }
 }
