@@ -14,7 +14,7 @@ use crate::descriptor::Request;
 use crate::http2::{Budget, BudgetExceeded, CallAccount, CallHold};
 
 /// Maximum numbers of descriptors and entries of a request that is not large.
-const USUAL_DESCRIPTORS: usize = 16;
+pub(super) const USUAL_DESCRIPTORS: usize = 16;
 const USUAL_ENTRIES: usize = 64;
 /// Number of descriptors that [`STORE_CALL`] covers.
 const COVERED_DESCRIPTORS: usize = 2;
@@ -49,19 +49,21 @@ pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
 }
 
 /// Charges a large request until the result is dropped. Returns `None` for usual requests.
+/// `covered`: number of descriptors that are in the cost of the call already.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED if less memory is left to the connection, or to all.
 pub(super) fn hold(
     account: &CallAccount,
     request: &Request<'_>,
+    covered: usize,
 ) -> Result<Option<CallHold>, Status> {
-    let descriptors = &request.descriptors;
-    let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
-    if descriptors.len() <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
+    let descriptors = request.descriptors.len();
+    let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
+    if descriptors <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
         return Ok(None);
     }
-    hold_bytes(account, bytes(descriptors.len(), entries)).map(Some)
+    hold_bytes(account, bytes(descriptors.saturating_sub(covered), entries)).map(Some)
 }
 
 /// Charges a request of a gateway until the result is dropped: the cost of its call does not cover
@@ -104,13 +106,13 @@ mod tests {
         let one = || Descriptor::new([entry].into_iter().collect(), Hits::Charge(1), None, None);
         let of =
             |count| Request { domain: "test", descriptors: (0..count).map(|_| one()).collect() };
-        let budget = Arc::new(Budget::new(64 * bytes(40, 40)));
+        let budget = Arc::new(Budget::new(64 * bytes(24, 40)));
         let [first, second] = [(); 2].map(|()| CallAccount::new(Arc::clone(&budget)));
-        assert!(hold(&first, &of(16)).unwrap().is_none(), "a usual one");
-        let held: Vec<_> = std::iter::from_fn(|| hold(&first, &of(40)).ok()).collect();
+        assert!(hold(&first, &of(16), 16).unwrap().is_none(), "a usual one");
+        let held: Vec<_> = std::iter::from_fn(|| hold(&first, &of(40), 16).ok()).collect();
         assert_eq!(held.len(), 16, "a quarter");
         assert!(hold_mapped(&first, &of(1)).is_err());
-        assert!(hold(&second, &of(40)).unwrap().is_some());
+        assert!(hold(&second, &of(40), 16).unwrap().is_some());
         drop(held);
         assert!(hold_mapped(&first, &of(1)).is_ok());
     }

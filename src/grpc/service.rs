@@ -19,7 +19,7 @@ pub use self::holds::{HoldCall, HoldMethod};
 pub use self::origin::Caller;
 use self::origin::HttpAccounts;
 use self::quotas::QuotaShared;
-use super::large_request;
+use super::large_request::{self, USUAL_DESCRIPTORS};
 use super::metadata;
 use super::proto::RateLimitRequest;
 use super::request::{self, InvalidRequest, RequestBounds, RequestError};
@@ -263,7 +263,7 @@ impl<S: Store> Rls<S> {
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
         async move {
-            let _held = large_request::hold(account, request)?;
+            let _held = large_request::hold(account, request, USUAL_DESCRIPTORS)?;
             let snapshot = self.limiter.snapshot();
             let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
             let decision =

@@ -99,7 +99,7 @@ impl<B: Backend> Rls<Layered<B>> {
         let deadline = self.deadline(now, caller.time);
         let message = take_request(&mut call).map_err(|invalid| self.invalid_call(&invalid))?;
         let request = self.read_decoded(&message, caller.rights, attributes)?;
-        let _request = large_request::hold(caller.account, &request)?;
+        let _request = large_request::hold(caller.account, &request, 0)?;
         let items = request.descriptors.len() * ITEM_COST;
         let _items = large_request::hold_bytes(caller.account, items)?;
         let snapshot = self.limiter.snapshot();

@@ -123,7 +123,7 @@ impl<S: Store> Rls<S> {
         let HoldCall { domain, descriptors, id, method, .. } = call;
         let message = RateLimitRequest { domain, descriptors, hits_addend: 0 };
         let request = self.read_decoded(&message, caller.rights, attributes)?;
-        let _held = large_request::hold(caller.account, &request)?;
+        let _held = large_request::hold(caller.account, &request, 0)?;
         let snapshot = self.limiter.snapshot();
         let id = id.as_bytes();
         let decision = match method {
