@@ -196,9 +196,19 @@ async fn envoy_admits_100_and_then_answers_429() {
 
 /// Starts Envoy in front of an application.
 async fn envoy_of(tollgate: &Tollgate, hello: &Hello) -> Envoy {
-    let bootstrap = std::fs::read_to_string(root().join("deploy/gateways/envoy.yaml")).unwrap();
-    let bootstrap =
-        on_free_ports(&bootstrap).replace("port_value: ${UPSTREAM}", "port_value: ${HELLO}");
+    envoy_by("gateways/envoy.yaml", tollgate, hello, str::to_owned).await
+}
+
+/// Starts an Envoy in front of `hello` by a file of `deploy`, which `change` changes.
+async fn envoy_by(
+    file: &str,
+    tollgate: &Tollgate,
+    hello: &Hello,
+    change: impl Fn(&str) -> String,
+) -> Envoy {
+    let bootstrap = std::fs::read_to_string(root().join("deploy").join(file)).unwrap();
+    let bootstrap = on_free_ports(&change(&bootstrap))
+        .replace("port_value: ${UPSTREAM}", "port_value: ${HELLO}");
     let [grpc, port] = [tollgate.grpc, hello.address].map(|address| address.port().to_string());
     Envoy::start_by(&bootstrap, &[("TOLLGATE", &grpc), ("HELLO", &port)]).await
 }
