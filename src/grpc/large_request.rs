@@ -2,7 +2,7 @@
 //!
 //! While a store call is pending, a two-byte descriptor takes a thousand times as much memory, so
 //! messages within their bounds could hold gigabytes. The cost of a call covers usual requests;
-//! large ones are charged beside it. Both are charged to the account of the connection.
+//! large ones are charged beside it, to a part of the connection's account of their own.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ pub(super) fn hold_mapped(
 pub(super) fn hold_bytes(account: &CallAccount, bytes: usize) -> Result<CallHold, Status> {
     let refused =
         |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));
-    account.hold(bytes).map_err(refused)
+    account.hold_large(bytes).map_err(refused)
 }
 
 /// Returns the memory of that many descriptors and entries. The bounds may be of any size.
@@ -112,6 +112,7 @@ mod tests {
         let held: Vec<_> = std::iter::from_fn(|| hold(&first, &of(40), 16).ok()).collect();
         assert_eq!(held.len(), 16, "a quarter");
         assert!(hold_mapped(&first, &of(1)).is_err());
+        assert!(first.hold(64 * bytes(24, 40) / 4).is_ok(), "as much for other calls");
         assert!(hold(&second, &of(40), 16).unwrap().is_some());
         drop(held);
         assert!(hold_mapped(&first, &of(1)).is_ok());

@@ -27,7 +27,7 @@ use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
-use crate::http2::{Budget, CallAccount};
+use crate::http2::Budget;
 use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
@@ -198,14 +198,12 @@ impl<S: Store> Rls<S> {
         let deadline = self.deadline(now, caller.time);
         async move {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
-            let request = self.read(message, caller.rights, attributes.as_deref_mut());
-            let answered = match &request {
-                Ok(request) => {
-                    let caller = (caller.account, deadline);
-                    self.answer_request(message, request, caller, attributes, answer, write).await
-                }
-                Err(status) => Err(status.clone()),
+            let answering = async {
+                let request = self.read(message, caller.rights, attributes.as_deref_mut())?;
+                let _held = large_request::hold(caller.account, &request, USUAL_DESCRIPTORS)?;
+                self.answer_request(message, &request, deadline, attributes, answer, write).await
             };
+            let answered = answering.await;
             let length = now.elapsed();
             self.latency.record(length);
             if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
@@ -257,13 +255,12 @@ impl<S: Store> Rls<S> {
         &self,
         message: &[u8],
         request: &Request<'_>,
-        (account, deadline): (&CallAccount, Instant),
+        deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
         write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
     ) -> impl Future<Output = Result<T, Status>> + Send {
         async move {
-            let _held = large_request::hold(account, request, USUAL_DESCRIPTORS)?;
             let snapshot = self.limiter.snapshot();
             let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
             let decision =

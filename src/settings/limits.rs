@@ -40,8 +40,9 @@ pub(super) struct Flags {
     message_timeout: FlagValue<Duration>,
     /// Maximum number of gRPC connections, as far as --client-memory-max and the limit of open
     /// files allow. At the maximum, a new connection replaces the one that has been idle longest,
-    /// starting with the address that has the most; if none is idle, the new connection is closed
-    /// at once, so that its client tries another replica.
+    /// starting with the address that has the most; if none is idle, the one with the most memory
+    /// of an address that has more than the new client's; otherwise the new one is closed at once,
+    /// so that its client tries another replica.
     #[arg(long, env = "TOLLGATE_MAX_CONNECTIONS", value_name = "N", default_value = "16384", value_parser = deferred(parse::count))]
     max_connections: FlagValue<usize>,
     /// Maximum number of these connections from one address, or from one IPv6 /64 network; default:

@@ -39,6 +39,8 @@ struct AccountState {
     used: AtomicUsize,
     /// Bytes that calls keep.
     kept: AtomicUsize,
+    /// Bytes that large requests keep, beside those.
+    large: AtomicUsize,
     /// Bytes that calls have handled besides those that came.
     work: AtomicUsize,
 }
@@ -48,6 +50,7 @@ struct AccountState {
 pub struct CallHold {
     account: CallAccount,
     bytes: usize,
+    is_large: bool,
 }
 
 impl CallAccount {
@@ -58,6 +61,7 @@ impl CallAccount {
             budget,
             used: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
+            large: AtomicUsize::new(0),
             work: AtomicUsize::new(0),
         }))
     }
@@ -67,7 +71,16 @@ impl CallAccount {
     /// # Errors
     /// [`BudgetExceeded`] if fewer bytes are available to the connection, or to all.
     pub fn hold(&self, bytes: usize) -> Result<CallHold, BudgetExceeded> {
-        self.reserve(bytes, Purpose::Call)
+        self.reserve(bytes, Purpose::Call, false)
+    }
+
+    /// Reserves bytes for a large request, as [`Self::hold`] does, of a quarter of the budget of
+    /// their own: other calls of the connection are not refused for them.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`]
+    pub fn hold_large(&self, bytes: usize) -> Result<CallHold, BudgetExceeded> {
+        self.reserve(bytes, Purpose::Call, true)
     }
 
     /// Reserves bytes for what a stream keeps, as [`Self::hold`] does: a part of the memory is left
@@ -76,22 +89,29 @@ impl CallAccount {
     /// # Errors
     /// [`BudgetExceeded`]
     pub fn keep(&self, bytes: usize) -> Result<CallHold, BudgetExceeded> {
-        self.reserve(bytes, Purpose::Kept)
+        self.reserve(bytes, Purpose::Kept, false)
     }
 
-    fn reserve(&self, bytes: usize, purpose: Purpose) -> Result<CallHold, BudgetExceeded> {
+    fn reserve(
+        &self,
+        bytes: usize,
+        purpose: Purpose,
+        is_large: bool,
+    ) -> Result<CallHold, BudgetExceeded> {
         let state = &*self.0;
         let purpose = state.purpose(bytes, purpose);
-        let left = state.max.saturating_sub(state.used.load(Ordering::Relaxed));
-        let kept = state.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |kept| {
-            kept.checked_add(bytes).filter(|sum| *sum <= left)
+        let used = if is_large { 0 } else { state.used.load(Ordering::Relaxed) };
+        let left = state.max.saturating_sub(used);
+        let held = state.held(is_large);
+        let added = held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            held.checked_add(bytes).filter(|sum| *sum <= left)
         });
-        kept.map_err(|_| BudgetExceeded)?;
+        added.map_err(|_| BudgetExceeded)?;
         if let Err(error) = state.budget.reserve(bytes, purpose) {
-            state.kept.fetch_sub(bytes, Ordering::Relaxed);
+            held.fetch_sub(bytes, Ordering::Relaxed);
             return Err(error);
         }
-        Ok(CallHold { account: self.clone(), bytes })
+        Ok(CallHold { account: self.clone(), bytes, is_large })
     }
 
     /// Records bytes that a call has handled besides those received, such as those of inflated
@@ -113,16 +133,26 @@ impl AccountState {
     /// Returns the purpose for which `bytes` more are reserved: a light connection reserves
     /// anything as if it were for a call.
     fn purpose(&self, bytes: usize, purpose: Purpose) -> Purpose {
-        let kept = self.kept.load(Ordering::Relaxed);
-        let held = self.used.load(Ordering::Relaxed).saturating_add(kept).saturating_add(bytes);
+        let held = self.all().saturating_add(bytes);
         if held > self.budget.max / HEAVY_SHARE { purpose } else { Purpose::Call }
+    }
+
+    /// Returns the bytes that calls keep, or those of large requests.
+    fn held(&self, is_large: bool) -> &AtomicUsize {
+        if is_large { &self.large } else { &self.kept }
+    }
+
+    /// Returns all bytes that the connection has of the budget.
+    fn all(&self) -> usize {
+        let parts = [&self.used, &self.kept, &self.large];
+        parts.map(|bytes| bytes.load(Ordering::Relaxed)).into_iter().fold(0, usize::saturating_add)
     }
 }
 
 impl Drop for CallHold {
     fn drop(&mut self) {
         let state = &*self.account.0;
-        state.kept.fetch_sub(self.bytes, Ordering::Relaxed);
+        state.held(self.is_large).fetch_sub(self.bytes, Ordering::Relaxed);
         state.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
@@ -189,7 +219,7 @@ impl ConnectionAccount {
 
     /// Returns the number of bytes charged by the connection and kept by its calls.
     pub(super) fn used(&self) -> usize {
-        self.charged().saturating_add(self.calls.0.kept.load(Ordering::Relaxed))
+        self.calls.0.all()
     }
 }
 

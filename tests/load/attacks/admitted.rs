@@ -1,9 +1,11 @@
 //! Requests through a real Envoy by `deploy/envoy/envoy.yaml`, beside an attack on the service:
 //! Envoy admits what the service does not decide in time. Beside an attack, no more requests pass
-//! their limit than beside a control that sends as many bytes as valid calls.
+//! their limit than beside a control that sends as many bytes as valid calls. Two attacks are seen
+//! in this way; the others, of the methods in `doors`, hardly reach a proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -18,9 +20,7 @@ use tollgate::grpc::service::quotas;
 
 use crate::raise_open_files;
 use crate::support::envoy::{Envoy, on_free_ports};
-use crate::support::http2::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, PATH, fields, frame, framed, headers,
-};
+use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, PATH, fields, frame, framed};
 use crate::support::load::alone;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
@@ -28,7 +28,7 @@ use crate::support::rls::{descriptor, gzip, request};
 use crate::support::root;
 
 use super::client::{connect, paced, run_clients};
-use super::doors::{call, reports};
+use super::doors::call;
 use super::harness::{self, LIMITS, MEMORY, PROGRAM, Target, resident, serve_with};
 
 /// Requests of an address in a day.
@@ -40,12 +40,13 @@ const DURATION: Duration = Duration::from_secs(3);
 /// Connections of the attacker, and the time between two of its writes.
 const CONNECTIONS: usize = 4;
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Requests that may pass beyond those of the control and a half more: of the 6,000 of a round, the
-/// attacks passed 1,600 to 13,500 before they were bounded.
+/// Requests that may pass beyond one and a half times those of the control. Before announced
+/// messages were bounded, 2,570 to 4,977 of the 6,000 of a round passed; before metadata was, 2,200
+/// requests were answered in the time of a round.
 const ALLOWED: usize = 30;
 const ATTEMPTS: usize = 3;
 const POLICY: &str = "\
-domain: gateway
+domain: test
 descriptors:
   - key: remote_address
     rate_limit: { requests_per_unit: 5, unit: day, charge: admitted }
@@ -58,8 +59,8 @@ requests:
 /// Bytes that an attacker sends on each connection.
 #[derive(Clone)]
 struct Load {
-    connections: usize,
-    opening: Vec<u8>,
+    /// First bytes of each connection.
+    openings: Vec<Vec<u8>>,
     /// Bytes of an interval, of which `every` sends those of all since the last time.
     each: usize,
     every: u32,
@@ -80,7 +81,7 @@ impl Load {
         next: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
     ) -> Self {
         let each = next(every).len() / usize::try_from(every).unwrap();
-        Self { connections: CONNECTIONS, opening, each, every, next: Arc::new(next) }
+        Self { openings: vec![opening; CONNECTIONS], each, every, next: Arc::new(next) }
     }
 
     /// Returns as many bytes as valid calls.
@@ -88,46 +89,48 @@ impl Load {
         let message = framed(&request(vec![descriptor(&[("user", "a")])]).encode_to_vec());
         let one = move |number: u32| call(PATH, 2 * number + 1, &message, END_STREAM);
         let size = one(1).len();
-        let at_once = u32::try_from(self.opening.len() / size).unwrap();
+        let at_once = u32::try_from(self.openings[0].len() / size).unwrap();
         let each = u32::try_from(self.each / size).unwrap();
-        let opening = (0..at_once).flat_map(&one).collect();
+        let opening: Vec<u8> = (0..at_once).flat_map(&one).collect();
+        let openings = vec![opening; self.openings.len()];
         let next = move |number: u32| -> Vec<u8> {
             let first = at_once + number * each;
             (first..first + each).flat_map(&one).collect()
         };
-        let loaded = Self::repeated(opening, 1, next);
-        Self { connections: self.connections, ..loaded }
+        Self { openings, ..Self::repeated(Vec::new(), 1, next) }
     }
 
     fn run(self, target: Target) -> BoxFuture<'static, ()> {
         async move {
+            let connected = AtomicUsize::new(0);
             let client = || async {
+                let which = connected.fetch_add(1, Ordering::Relaxed) % self.openings.len();
+                // In their order.
+                tokio::time::sleep(INTERVAL * u32::try_from(which).unwrap()).await;
                 let socket = connect(target.grpc).await?;
                 let mut number = 0;
                 let begun = Instant::now();
-                paced(socket, &self.opening, || {
+                paced(socket, &self.openings[which], || {
                     number += 1;
                     let bytes = if number % self.every == 0 { (self.next)(number) } else { vec![] };
                     (bytes, begun + INTERVAL * number)
                 })
                 .await
             };
-            run_clients(self.connections, client).await;
+            run_clients(self.openings.len(), client).await;
         }
         .boxed()
     }
 }
 
-/// Announces messages that never come.
+/// Announces messages that never come: as much as there is for all, by smaller and smaller ones.
 fn announced() -> Load {
-    let prefix = [&[0][..], &(4u32 << 20).to_be_bytes()].concat();
-    Load::once((0..3).flat_map(|number| call(quotas::PATH, 2 * number + 1, &prefix, 0)).collect())
-}
-
-/// Sends empty messages after the first one.
-fn tiny() -> Load {
-    let opening = call(quotas::PATH, 1, &framed(&reports(1)), 0);
-    Load::repeated(opening, 1, |_| frame(DATA, 0, 1, &[0; 10_000]))
+    let sizes = [4 << 20; 10].into_iter().chain((12..=20).rev().map(|bits| 1u32 << bits));
+    let opening = sizes.map(|size| {
+        let prefix = [&[0][..], &size.to_be_bytes()].concat();
+        call(quotas::PATH, 1, &prefix, 0)
+    });
+    Load { openings: opening.collect(), ..Load::once(Vec::new()) }
 }
 
 /// Sends metadata that is large when it is inflated.
@@ -149,7 +152,7 @@ fn metadata() -> Load {
         ("grpc-encoding", b"gzip"),
     ];
     let head = fields(&list);
-    Load::repeated(Vec::new(), 50, move |number| {
+    let repeated = Load::repeated(Vec::new(), 50, move |number| {
         let stream = 2 * number + 1;
         let mut frames = frame(HEADERS, END_HEADERS, stream, &head);
         let mut chunks = body.chunks(16_000).peekable();
@@ -158,40 +161,28 @@ fn metadata() -> Load {
             frames.extend(frame(DATA, flags, stream, chunk));
         }
         frames
-    })
-}
-
-/// Reports many buckets again and again on one connection.
-fn buckets() -> Load {
-    let all = framed(&reports(18_950));
-    let opening = call(quotas::PATH, 1, &all, 0);
-    let again = move |_| all.chunks(16_000).flat_map(|chunk| frame(DATA, 0, 1, chunk)).collect();
-    Load { connections: 1, ..Load::repeated(opening, 100, again) }
-}
-
-/// Begins calls that never have a message.
-fn half_calls() -> Load {
-    let block = headers("/tollgate.v1.LeaseService/Exchange");
-    let next = move |number: u32| frame(HEADERS, END_HEADERS, 2 * number + 1, &block);
-    Load { connections: 5, ..Load::repeated(Vec::new(), 1, next) }
+    });
+    Load { openings: vec![Vec::new(); 8], ..repeated }
 }
 
 /// Requests of a round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Passed {
     all: usize,
+    /// Denied by the service.
+    denied: usize,
     /// Admitted beyond the limit.
     beyond: usize,
 }
 
-/// Sends requests of an address for a while. Returns how many were answered, and admitted.
-async fn requests(edge: SocketAddr, address: Ipv4Addr) -> (usize, usize) {
+/// Sends requests of an address for a while.
+async fn requests(edge: SocketAddr, address: Ipv4Addr) -> Passed {
     const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: edge\r\n\r\n";
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((address, 0).into()).unwrap();
     let mut socket = socket.connect(edge).await.unwrap();
     let begun = tokio::time::Instant::now();
-    let mut answers = (0, 0);
+    let mut passed = Passed::default();
     let mut buffer = vec![0; 4 << 10];
     for number in 1.. {
         if begun.elapsed() >= DURATION {
@@ -200,11 +191,14 @@ async fn requests(edge: SocketAddr, address: Ipv4Addr) -> (usize, usize) {
         socket.write_all(GET).await.unwrap();
         // Each answer fits into one segment: its body is six bytes, or none.
         let length = socket.read(&mut buffer).await.unwrap();
-        let is_admitted = buffer[..length].starts_with(b"HTTP/1.1 200");
-        answers = (answers.0 + 1, answers.1 + usize::from(is_admitted));
+        let is = |status: &[u8]| usize::from(buffer[..length].starts_with(status));
+        passed.all += 1;
+        passed.beyond += is(b"HTTP/1.1 200");
+        passed.denied += is(b"HTTP/1.1 429");
         tokio::time::sleep_until(begun + PACE * number).await;
     }
-    answers
+    passed.beyond = passed.beyond.saturating_sub(LIMIT);
+    passed
 }
 
 /// Sends the requests of a round beside a load.
@@ -213,13 +207,13 @@ async fn round(edge: SocketAddr, number: u8, load: Load, target: Target) -> Pass
         harness::run(move |target| load.run(target), target, DURATION + DURATION / 10);
     });
     let addresses = (1..=ADDRESSES).map(|last| Ipv4Addr::new(127, 1, number, last as u8));
-    let answers = join_all(addresses.map(|address| requests(edge, address))).await;
+    let passed = join_all(addresses.map(|address| requests(edge, address))).await;
     attacker.join().unwrap();
-    let admitted = |(_, admitted): &(usize, usize)| admitted.saturating_sub(LIMIT);
-    Passed {
-        all: answers.iter().map(|(requests, _)| requests).sum(),
-        beyond: answers.iter().map(admitted).sum(),
-    }
+    passed.into_iter().fold(Passed::default(), |sum, one| Passed {
+        all: sum.all + one.all,
+        denied: sum.denied + one.denied,
+        beyond: sum.beyond + one.beyond,
+    })
 }
 
 /// Tests an attack.
@@ -230,9 +224,14 @@ fn withstand(name: &str, load: &Load) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let policies = Arc::new(Policies::of(POLICY));
     let redis = runtime.block_on(Redis::start());
-    let mut service = serve_with(program, LIMITS, &["--store", &redis.url()], &policies);
+    // Every decision takes memory while it waits for the store.
+    let url = redis.url();
+    let flags = ["--store", url.as_str(), "--deny-cache-max", "0s"];
+    let mut service = serve_with(program, LIMITS, &flags, &policies);
     let port = service.grpc.port().to_string();
     let text = std::fs::read_to_string(root().join("deploy/envoy/envoy.yaml")).unwrap();
+    // That of the attackers' messages.
+    let text = text.replace("domain: gateway", "domain: test");
     let envoy = runtime.block_on(Envoy::start_by(&on_free_ports(&text), &[("TOLLGATE", &port)]));
     let target = || Target {
         grpc: service.grpc,
@@ -246,20 +245,22 @@ fn withstand(name: &str, load: &Load) {
         runtime.block_on(round(envoy.edge.server(), number, load, target()))
     };
     let mut found = Vec::new();
+    let mut is_bounded = false;
     for _ in 0..ATTEMPTS {
         let control = beside(load.as_valid_calls());
         let attacked = beside(load.clone());
-        let Passed { all, beyond } = attacked;
-        let Passed { all: of_control, beyond: by_control } = control;
-        println!("{name}: {beyond} of {all} pass; beside valid calls {by_control} of {of_control}");
+        println!("{name}: {attacked:?}; beside valid calls {control:?}");
         found.push((attacked, control));
-        if attacked.beyond <= control.beyond + control.beyond / 2 + ALLOWED {
+        let is_answered = attacked.all >= control.all / 3 * 2;
+        is_bounded =
+            is_answered && attacked.beyond <= control.beyond + control.beyond / 2 + ALLOWED;
+        if is_bounded {
             break;
         }
     }
     let peak = resident(&service, "VmHWM:");
     println!("{name}: peak {} MiB", peak >> 20);
-    assert!(found.len() < ATTEMPTS, "{name}: {found:?}");
+    assert!(is_bounded, "{name}: {found:?}");
     assert!(peak <= MEMORY, "{name}: {} MiB", peak >> 20);
     assert!(service.process.is_running(), "{name}: {}", service.process.final_log());
 }
@@ -277,8 +278,5 @@ macro_rules! beside {
 
 beside! {
     announced_messages: announced;
-    empty_messages: tiny;
     inflated_metadata: metadata;
-    many_buckets: buckets;
-    half_calls_of_leases: half_calls;
 }

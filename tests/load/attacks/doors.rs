@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
+use prost::Message as _;
 use tokio::runtime::Builder;
 use tollgate::grpc::methods;
 use tollgate::grpc::proto::RateLimitRequest;
+use tollgate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
+use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseWant};
 
 use crate::raise_open_files;
 use crate::support::http2::{
@@ -23,6 +26,7 @@ use crate::support::policy::Policies;
 use crate::support::rls::{Client, descriptor, request};
 use crate::support::secure::{Secure, SecureFiles};
 use crate::support::usage::Usage;
+use crate::support::web::Web;
 
 use super::client::{SENT, connect, flood, hold, hold_unread, run_clients};
 use super::harness::{self, LIMITS, MEMORY, PROGRAM, Target, resident, serve_with};
@@ -49,7 +53,7 @@ enum Way {
     SlowReader,
     IdleStream,
     KeptOpen,
-    /// Whole calls by a client that may use no domain.
+    /// Whole calls by a client that may use other domains.
     WithoutRights,
 }
 
@@ -65,11 +69,9 @@ fn message(length: usize) -> Vec<u8> {
 
 /// Returns reports of buckets that are kept, or for other methods as many bytes.
 fn kept(path: &str) -> Vec<u8> {
-    if path.contains("Quota") { reports(400) } else { message(4_000) }
-}
-
-/// Returns reports of this number of buckets.
-pub(super) fn reports(count: u32) -> Vec<u8> {
+    if !path.contains("Quota") {
+        return message(4_000);
+    }
     let bucket = |number: u32| {
         let value = format!("user-{number:05}");
         let pair = [b"\x0a\x04user\x12\x0a", value.as_bytes()].concat();
@@ -77,7 +79,26 @@ pub(super) fn reports(count: u32) -> Vec<u8> {
         let id = [&[0x0a, u8::try_from(id.len()).unwrap()][..], &id].concat();
         [&[0x12, u8::try_from(id.len()).unwrap()][..], &id].concat()
     };
-    [b"\x0a\x04test", &(0..count).flat_map(bucket).collect::<Vec<_>>()[..]].concat()
+    [b"\x0a\x04test", &(0..400).flat_map(bucket).collect::<Vec<_>>()[..]].concat()
+}
+
+/// Returns a valid message of a method, for a domain that exists.
+fn valid(path: &str) -> Vec<u8> {
+    let domain = "test".to_owned();
+    let descriptors = vec![descriptor(&[("user", "ann")])];
+    let id = "id".to_owned();
+    match path.rsplit_once('/').unwrap().1 {
+        "Reserve" => ReserveRequest { domain, descriptors, id, hits: 1, ttl: None }.encode_to_vec(),
+        "Extend" => ExtendRequest { domain, descriptors, id, ttl: None }.encode_to_vec(),
+        "Commit" => CommitRequest { domain, descriptors, id, hits: 1 }.encode_to_vec(),
+        "Cancel" => CancelRequest { domain, descriptors, id }.encode_to_vec(),
+        "Exchange" => {
+            let want = LeaseWant { descriptor: descriptors.into_iter().next(), hits: 10 };
+            ExchangeRequest { domain, wants: vec![want], returns: Vec::new() }.encode_to_vec()
+        }
+        "StreamRateLimitQuotas" => kept(path),
+        _ => request(descriptors).encode_to_vec(),
+    }
 }
 
 /// Returns the frames of a call on a stream: its headers, and a body of these bytes.
@@ -109,7 +130,7 @@ fn traffic(path: &'static str, way: Way, target: Target) -> BoxFuture<'static, (
         Way::KeptOpen => each(framed(&kept(path)), 0),
     };
     let largest = framed(&message(LARGEST - 8));
-    let forbidden = framed(&kept(path));
+    let forbidden = framed(&valid(path));
     async move {
         let client = || async {
             let socket = connect(target.grpc).await?;
@@ -199,6 +220,7 @@ fn withstand(way: Way) {
             admin: service.admin,
             policies: Arc::clone(&policies),
         };
+        let forbidden = secure.as_ref().map(|_| runtime.block_on(forbidden_calls(service.http)));
         let sent = SENT.load(Ordering::Relaxed);
         let before = Usage::of(service.process.id());
         let attacker = std::thread::spawn(move || {
@@ -217,10 +239,20 @@ fn withstand(way: Way) {
             sent / 1_000,
             peak >> 20
         );
+        let refused =
+            forbidden.map(|before| runtime.block_on(forbidden_calls(service.http)) > before);
+        // Health and reflection need no right, and there is no mapping for Check.
+        let needs_right = !path.contains("grpc.") && !path.contains("auth");
+        assert!(!needs_right || refused != Some(false), "{way:?} {path}: nothing was refused");
         assert_eq!(error, None, "{way:?} {path}");
         assert!(peak <= MEMORY, "{way:?} {path}: {} MiB", peak >> 20);
         assert!(service.process.is_running(), "{way:?} {path}: {}", service.process.final_log());
     }
+}
+
+/// Returns the number of calls that were refused for want of a right.
+async fn forbidden_calls(http: SocketAddr) -> u64 {
+    Web::new(http).metric("tollgate_forbidden_calls_total").await
 }
 
 /// Forwards connections to a service as a client with a certificate. Returns the address.

@@ -28,7 +28,6 @@ use super::{Caller, Rls, describe};
 use crate::descriptor::Request;
 use crate::grpc::large_request;
 use crate::grpc::response;
-use crate::http2::CallAccount;
 use crate::limiter::{Decision, Snapshot, Undecided};
 use crate::policy::requests::{GatewayRequest, IfUndecided, RequestMapping, Unmappable};
 use crate::problem::{GatewayAnswer, HttpProblem, StatusCode};
@@ -76,10 +75,10 @@ impl<S: Store> Rls<S> {
         let mapped = mapping.map(&read);
         let answered = match mapped.request() {
             None => Ok(GatewayAnswer::admitted()),
-            Some(request) => {
-                let caller = (caller.account, deadline);
-                self.decide_mapped(&snapshot, &request, caller, attributes).await
-            }
+            Some(request) => match large_request::hold_mapped(caller.account, &request) {
+                Ok(_held) => self.decide_mapped(&snapshot, &request, deadline, attributes).await,
+                Err(status) => Err(status),
+            },
         };
         self.latency.record(now.elapsed());
         answered.or_else(|status| if_undecided(mapping.undecided(), status))
@@ -89,10 +88,9 @@ impl<S: Store> Rls<S> {
         &self,
         snapshot: &Snapshot,
         request: &Request<'_>,
-        (account, deadline): (&CallAccount, Instant),
+        deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
     ) -> Result<GatewayAnswer, Status> {
-        let _held = large_request::hold_mapped(account, request)?;
         let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
         let decision = self.limiter.decide_timed(snapshot, request, deadline, store_time).await;
         if let Some(log) = &self.request_log {

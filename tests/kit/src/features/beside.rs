@@ -19,8 +19,10 @@ const COST: u32 = 12;
 const OVERRIDE: u32 = 50;
 const CANDIDATE: u32 = 5;
 const GRANT: u32 = 40;
-/// The amount after an edit.
-const EDITED: u32 = 1_100;
+/// The amounts after two edits.
+const EDITED: [u32; 2] = [1_100, 900];
+/// The cost of a hold that is higher than its estimate.
+const OVERRUN: u32 = 30;
 /// The unit of overrides, as the protocol numbers it.
 const YEAR: i32 = 6;
 
@@ -149,9 +151,17 @@ impl CellRun<'_> {
         // The window of a second is over.
         let is_over = self.cell.beside == Beside::PerSecond
             && matches!(self.cell.form, Form::Process | Form::Proxy);
-        let kept = if is_over { 0 } else { self.kept() };
+        let mut kept = if is_over { 0 } else { self.kept() };
         self.expect_used("at the end", kept).await;
-        let rest = self.fill(LIMIT).await;
+        let mut overrun = 0;
+        if self.cell.form.is_hold() && !self.is_permit() {
+            let ahead = self.charge().await;
+            self.caller.end(ahead, OVERRUN).await;
+            overrun = OVERRUN;
+            kept += overrun;
+            self.expect_used("after an overrun", kept).await;
+        }
+        let rest = overrun + self.fill(LIMIT).await;
         if self.cell.beside == Beside::Record {
             let of_ahead = match self.cell.form {
                 // Refunds do not subtract.
@@ -215,10 +225,10 @@ impl CellRun<'_> {
 
     async fn around_an_edit(&mut self, place: &Place) {
         let ahead = self.charge().await;
-        place.install(&self.cell.policy(EDITED));
+        EDITED.iter().for_each(|amount| place.install(&self.cell.policy(*amount)));
         self.caller.end(ahead, COST).await;
         self.expect_used("at the end", self.kept()).await;
-        self.fill(EDITED).await;
+        self.fill(EDITED[1]).await;
     }
 
     async fn around_a_hit_of_others(&mut self, place: &Place) {
