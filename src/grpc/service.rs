@@ -27,7 +27,7 @@ use super::request_log::RequestLog;
 use super::response::{self, AnswerStyle};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
-use crate::http2::Budget;
+use crate::http2::{Budget, CallHold};
 use crate::limiter::{Decision, Limiter, Undecided};
 use crate::printable::excerpt;
 use crate::receipts::ReceiptKeys;
@@ -198,12 +198,13 @@ impl<S: Store> Rls<S> {
         let deadline = self.deadline(now, caller.time);
         async move {
             let mut attributes = recording.as_mut().map(|recording| recording.attributes_mut());
-            let answering = async {
-                let request = self.read(message, caller.rights, attributes.as_deref_mut())?;
-                let _held = large_request::hold(caller.account, &request, USUAL_DESCRIPTORS)?;
-                self.answer_request(message, &request, deadline, attributes, answer, write).await
+            let request = self.read(message, caller, attributes.as_deref_mut());
+            let answered = match &request {
+                Ok((request, _held)) => {
+                    self.answer_request(message, request, deadline, attributes, answer, write).await
+                }
+                Err(status) => Err(status.clone()),
             };
-            let answered = answering.await;
             let length = now.elapsed();
             self.latency.record(length);
             if let Some((trace, span)) = recording.map(|recording| recording.ids()) {
@@ -213,16 +214,18 @@ impl<S: Store> Rls<S> {
         }
     }
 
+    /// Reads an encoded request, and holds the memory that it takes if it is large.
     fn read<'a>(
         &self,
         message: &'a [u8],
-        rights: &DomainRights,
+        caller: Caller<'_>,
         attributes: Option<&mut SpanAttributes>,
-    ) -> Result<Request<'a>, Status> {
+    ) -> Result<(Request<'a>, Option<CallHold>), Status> {
         let request = request::read(message, &self.bounds)
             .map_err(|unreadable| self.refusal(message, &unreadable))?;
-        self.check_rights(request.domain, rights, attributes)?;
-        Ok(request)
+        self.check_rights(request.domain, caller.rights, attributes)?;
+        let held = large_request::hold(caller.account, &request, USUAL_DESCRIPTORS)?;
+        Ok((request, held))
     }
 
     /// Reads a decoded request as an encoded one is read.
