@@ -7,6 +7,7 @@ use tracing::warn;
 
 use super::status::Status;
 use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest};
+use crate::descriptor::Descriptor;
 use crate::policy::{PolicySet, Rule};
 use crate::store::Check;
 use crate::telemetry::metrics::{HoldCounters, Metrics};
@@ -101,6 +102,18 @@ fn count_effect(counters: &HoldCounters, effect: HoldEffect) {
             counters.settled.inc();
         }
     }
+}
+
+/// Returns `true` if a descriptor has no limit, and is there for the limits of the request that
+/// record its entries: calls of `HoldService` have one operation for all descriptors.
+pub(super) fn is_only_recorded(
+    statuses: &[Status<'_>],
+    status: &Status<'_>,
+    descriptor: &Descriptor<'_>,
+) -> bool {
+    let mut keys = statuses.iter().filter_map(Status::rule).flat_map(Rule::record);
+    status.target().limit().is_none()
+        && keys.any(|key| descriptor.entries.iter().any(|entry| *entry.key == **key))
 }
 
 /// Turns each settle of an ID that the same request commits at the same counter into nothing.

@@ -248,7 +248,9 @@ impl<S: Store> Limiter<S> {
         let counters = &live.in_force.counters;
         for (status, descriptor) in decision.statuses().iter().zip(&request.descriptors) {
             counters.count(status);
-            if let Some(hold) = &descriptor.hold {
+            if let Some(hold) = &descriptor.hold
+                && !holds::is_only_recorded(decision.statuses(), status, descriptor)
+            {
                 counters.holds().count(status, hold, request.domain, &self.policies.metrics);
             }
             self.count_exception(status, descriptor.hits);

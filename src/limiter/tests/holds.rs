@@ -94,6 +94,22 @@ fn an_operation_on_a_rule_without_holds_is_counted() {
     assert_eq!(bench.value(series), "absent");
 }
 
+#[test]
+fn a_descriptor_that_is_only_recorded_needs_no_holds() {
+    let bench = bench(
+        "
+  - key: tenant
+    rate_limit: { requests_per_unit: 100, unit: minute, record: [user], hold: { ttl: 1m } }",
+    );
+    let reserve = |other: &str| {
+        let other = format!("{other}=ann,tollgate.reserve=r");
+        bench.decide(&[charge("tenant=a,tollgate.reserve=r", 4), charge(&other, 4)]);
+        bench.value("tollgate_hold_unsupported_total ")
+    };
+    assert_eq!(reserve("user"), "0");
+    assert_eq!(reserve("usr"), "1");
+}
+
 /// Counts log entries.
 struct LogCounter(Arc<AtomicUsize>);
 
