@@ -254,6 +254,23 @@ async fn missing_bodies_do_not_delay_a_probe() {
 }
 
 #[tokio::test]
+async fn bodies_that_do_not_arrive_delay_no_other_caller() {
+    let (service, web) = serve(&daily("user", 1_000), &[]);
+    let mut halves = Vec::new();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(service.http).await.unwrap();
+        let head =
+            "POST /json/reserve HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n{\"do";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        halves.push(stream);
+    }
+    for _ in 0..20 {
+        let reply = web.afresh().send("POST", "/json", REQUEST).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+}
+
+#[tokio::test]
 async fn an_unavailable_store_is_503() {
     let store = format!("redis://{}", lasting_address());
     let (_service, web) = serve(&daily("user", 2), &["--store", &store, "--ready-without-store"]);

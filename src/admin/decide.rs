@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use futures_util::StreamExt as _;
 use tokio::sync::Semaphore;
 
 use super::guard::check_same_origin;
@@ -21,11 +23,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of a body in bytes: a request of 16 descriptors of 4 KB each.
 const MAX_BODY: usize = 64 * 1024;
-/// Maximum number of bodies that are read concurrently: 4 MiB in total.
-const MAX_READ: usize = 64;
-/// Maximum number of requests that are decided concurrently. Parsed JSON takes about 60 times its
-/// size in bytes.
+/// Memory that is reserved at a time for a body that arrives, in bytes.
+const BLOCK: usize = 4 * 1024;
+/// Maximum number of requests that are decided concurrently; others wait in their order. Parsed
+/// JSON takes about 60 times its size in bytes.
 const MAX_DECIDED: usize = 8;
+/// Maximum time for which a request waits for others.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Header of a response in JSON.
 const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
@@ -38,11 +42,12 @@ pub struct Decide {
     max_bytes: usize,
     /// Reserves memory for a body until the returned value is dropped. Returns `None` if clients
     /// already hold as much memory as they may.
-    hold: Arc<dyn Fn(usize) -> Option<Box<dyn Send>> + Send + Sync>,
-    reading: Arc<Semaphore>,
+    hold: Arc<dyn Fn(usize) -> Option<HeldMemory> + Send + Sync>,
     deciding: Arc<Semaphore>,
     metrics: Option<Arc<HttpMetrics>>,
 }
+
+type HeldMemory = Box<dyn Send>;
 
 type Deciding = Pin<Box<dyn Future<Output = Result<Decided, HttpProblem>> + Send>>;
 
@@ -104,20 +109,19 @@ impl Decide {
             decide: Arc::new(move |path, body| Box::pin(decide(path, body))),
             max_bytes: max_bytes.min(MAX_BODY),
             hold: Arc::new(|_| Some(Box::new(()))),
-            reading: Arc::new(Semaphore::new(MAX_READ)),
             deciding: Arc::new(Semaphore::new(MAX_DECIDED)),
             metrics: None,
         }
     }
 
-    /// Reserves memory for each body with `hold` until the request is answered. If `hold` returns
-    /// `None`, there is no memory for another body.
+    /// Reserves memory for each body with `hold`, as it arrives, until the request is answered. If
+    /// `hold` returns `None`, there is no memory for more.
     pub fn charged_by<H: Send + 'static>(
         self,
         hold: impl Fn(usize) -> Option<H> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            hold: Arc::new(move |bytes| hold(bytes).map(|held| Box::new(held) as Box<dyn Send>)),
+            hold: Arc::new(move |bytes| hold(bytes).map(|held| Box::new(held) as HeldMemory)),
             ..self
         }
     }
@@ -125,6 +129,33 @@ impl Decide {
     /// Counts refusals in `metrics`.
     pub(super) fn counted_by(self, metrics: &Arc<HttpMetrics>) -> Self {
         Self { metrics: Some(Arc::clone(metrics)), ..self }
+    }
+
+    /// Reads a body. Returns it with its memory, or the response to a request without one.
+    async fn read(&self, body: Body) -> Result<(Bytes, Vec<HeldMemory>), Response> {
+        let mut chunks = body.into_data_stream();
+        let mut read = BytesMut::new();
+        let mut held = Vec::new();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.ok().filter(|chunk| read.len() + chunk.len() <= self.max_bytes);
+            let Some(chunk) = chunk else {
+                let why = format!("the request exceeds {} bytes", self.max_bytes);
+                return Err(self.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why));
+            };
+            while held.len() * BLOCK < read.len() + chunk.len() {
+                let Some(block) = (self.hold)(BLOCK) else {
+                    let why = "memory for clients exhausted (--client-memory-max)";
+                    return Err(self.busy(why));
+                };
+                held.push(block);
+            }
+            read.extend_from_slice(&chunk);
+        }
+        Ok((read.freeze(), held))
+    }
+
+    fn busy(&self, why: &str) -> Response {
+        self.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why)
     }
 
     fn refuse(&self, refusal: HttpRefusal, status: StatusCode, why: impl Into<String>) -> Response {
@@ -143,28 +174,19 @@ pub(super) async fn answer(
     if let Err(why) = check_same_origin(&headers) {
         return decide.refuse(HttpRefusal::Origin, StatusCode::FORBIDDEN, why.to_string());
     }
-    let Ok(_reading) = decide.reading.try_acquire() else {
-        let why = format!("more than {MAX_READ} concurrent requests");
-        return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
-    };
-    let max_bytes = decide.max_bytes;
-    let Some(_held) = (decide.hold)(max_bytes) else {
-        let why = "memory for clients exhausted (--client-memory-max)";
-        return decide.refuse(HttpRefusal::Busy, StatusCode::SERVICE_UNAVAILABLE, why);
-    };
-    let body = match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, max_bytes)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let why = format!("the request exceeds {max_bytes} bytes");
-            return decide.refuse(HttpRefusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, why);
-        }
+    // A slot is taken once a body has arrived: one that never does keeps none from others.
+    let (body, _held) = match tokio::time::timeout(BODY_TIMEOUT, decide.read(body)).await {
+        Ok(Ok(read)) => read,
+        Ok(Err(refused)) => return refused,
         Err(_) => {
             let why = "timed out waiting for the body";
             return decide.refuse(HttpRefusal::TooSlow, StatusCode::REQUEST_TIMEOUT, why);
         }
     };
-    // The semaphore is never closed. Waiters are bounded by the number of bodies that may be read.
-    let _deciding = decide.deciding.acquire().await;
+    // The semaphore is never closed. Waiters are bounded by the number of connections.
+    let Ok(_deciding) = tokio::time::timeout(MAX_WAIT, decide.deciding.acquire()).await else {
+        return decide.busy("too many concurrent requests");
+    };
     match (decide.decide)(path, body).await {
         Ok(Decided { answer, retry_after: None }) => (JSON, answer).into_response(),
         Ok(Decided { answer, retry_after: Some(seconds) }) => {

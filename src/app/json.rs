@@ -10,7 +10,7 @@ use crate::admin::{Decide, DecidePath, Decided};
 use crate::grpc::json::{self, HoldPath};
 use crate::grpc::service::gateway::json_problem_of;
 use crate::grpc::service::{CallStatus, CallerAnswer};
-use crate::http2::Budget;
+use crate::http2::{Budget, CallAccount};
 use crate::operations::workers::WorkerService;
 use crate::problem::{HttpProblem, StatusCode};
 use crate::settings::LimitSettings;
@@ -40,7 +40,9 @@ pub(super) fn decide(
             decided.unwrap_or_else(|| Err(undecided(ENDED)))
         }
     });
-    decide.charged_by(move |bytes| budget.hold(bytes).ok())
+    // All bodies together leave three quarters of the memory to others.
+    let account = CallAccount::new(budget);
+    decide.charged_by(move |bytes| account.hold(bytes).ok())
 }
 
 async fn answer(

@@ -124,7 +124,7 @@ def memory_of(variables, serve_help):
     def setting(flag):
         return variables.get("TOLLGATE_" + flag.upper().replace("-", "_")) or default_of(flag, serve_help)
 
-    decide = {name: constant("admin/decide.rs", name) for name in ("MAX_BODY", "MAX_READ", "MAX_DECIDED")}
+    decide = {name: constant("admin/decide.rs", name) for name in ("MAX_BODY", "MAX_DECIDED")}
     http_connections = sum(constant("admin/mod.rs", name) for name in ("PUBLIC_CONNECTIONS", "ADMIN_CONNECTIONS"))
     return {
         "base": constant("settings/memory.rs", "BASE_BYTES"),
@@ -137,7 +137,8 @@ def memory_of(variables, serve_help):
         "journal": size(setting("denial-journal")),
         # The last read can double the buffer.
         "HTTP": http_connections * 2 * constant("admin/server.rs", "MAX_HEAD"),
-        "JSON": decide["MAX_BODY"] * (decide["MAX_READ"] + decide["MAX_DECIDED"] * JSON_GROWTH),
+        # The bodies themselves are in the memory of clients.
+        "JSON": decide["MAX_BODY"] * decide["MAX_DECIDED"] * JSON_GROWTH,
     }
 
 
