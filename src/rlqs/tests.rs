@@ -18,6 +18,8 @@ use crate::algorithm::time::{Micros, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 const OPTIONS: QuotaOptions = QuotaOptions { guard: super::DEFAULT_GUARD, returns: true };
+/// Instant of a loan, after the start of the clock by more than a window.
+const CHARGED_AT: Timestamp = Timestamp::from_micros(1_000_000_000);
 
 fn terms(hits: u32, ttl: u64) -> LentTerms {
     LentTerms {
@@ -29,7 +31,7 @@ fn terms(hits: u32, ttl: u64) -> LentTerms {
 }
 
 fn charged(hits: u64, rest: u64, now: Instant) -> WantResult {
-    let receipt = Receipt { at: Timestamp::from_micros(1_000_000), hits, of_grant: false };
+    let receipt = Receipt { at: CHARGED_AT, hits, of_grant: false };
     let window_rest = Some(Micros::from_secs(rest));
     WantResult::Charged(ChargedLoan { receipt, asked_at: now, charged_at: now, window_rest })
 }
@@ -106,7 +108,8 @@ fn hits_of_a_replaced_loan_come_back_and_those_of_its_successor_do_not() {
     let now = Instant::now();
     let (mut bucket, _) = lent(100, 60, now);
     let later = now + 5 * SECOND;
-    let receipt = Receipt { at: Timestamp::from_micros(5_000_000), hits: 50, of_grant: false };
+    let at = CHARGED_AT + Micros::from_secs(4);
+    let receipt = Receipt { at, hits: 50, of_grant: false };
     // In the same window, which the first loan saw with 60 s left.
     let window_rest = Some(Micros::from_secs(56));
     let loan = ChargedLoan { receipt, asked_at: later, charged_at: later, window_rest };

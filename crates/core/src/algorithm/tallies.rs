@@ -250,6 +250,15 @@ mod tests {
     }
 
     #[test]
+    fn no_entry_makes_way_for_a_known_one_or_for_all_others() {
+        let mut tallies = full();
+        tallies.add(names(PLACES).as_bytes(), 1, 0, true);
+        assert!(tallies.0.iter().all(EntryTally::is_named), "none has made way");
+        tallies.add(b"user=new", 1, 0, false);
+        assert_eq!(ranked(tallies.0).last(), of(&[("", 1, 0)]).first());
+    }
+
+    #[test]
     fn no_hit_is_lost_whoever_comes() {
         let mut tallies = Tallies::default();
         for number in 0..1_000 {

@@ -334,6 +334,25 @@ mod tests {
     }
 
     #[test]
+    fn a_fourth_receipt_with_a_grant_and_entries_grows_a_record_by_at_most_what_was_known_before() {
+        for length in 1..=32 {
+            let id = vec![b'a'; length];
+            let mut records = Records::default();
+            let mut record = record(1);
+            record.receipts.extend([record.receipts[0].clone(), record.receipts[0].clone()]);
+            records.put(&id, &record, at(1));
+            let entries = vec![vec![b'b'; length], vec![b'c']];
+            let before = records.heap_bytes();
+            let growth = records.growth_bytes(&id, &entries, true);
+            record.receipts.push(HoldReceipt { at: at(3), hits: 9, grant: Some(at(2)), entries });
+            records.put(&id, &record, at(3));
+            let added = records.heap_bytes() - before;
+            assert!(added <= growth, "{added} of {growth} bytes for a length of {length}");
+            assert_eq!(records.get(&id, at(3)), Some(record));
+        }
+    }
+
+    #[test]
     fn a_record_is_stored_as_it_is_and_lives_until_its_expiry() {
         let mut records = Records::default();
         assert!(records.is_empty());

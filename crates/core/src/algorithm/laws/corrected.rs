@@ -126,6 +126,21 @@ fn a_grant_gets_back_what_its_holds_did_not_cost_and_pays_for_more() {
 }
 
 #[test]
+fn a_cost_that_a_grant_pays_leaves_the_limit_as_it_is() {
+    for limit in in_windows(OnSettle::Charge) {
+        let reserved = |hits| {
+            let mut counter = TalliedCounter::new(limit.clone());
+            counter.reserve("ann", b"all", 500, 0);
+            counter.grant(100, 1);
+            counter.reserve("bob", b"r", hits, 2);
+            counter.perform("bob", b"r", HoldAction::Commit(70), 0, 3);
+            counter.counters
+        };
+        assert_eq!(reserved(50), reserved(70));
+    }
+}
+
+#[test]
 fn a_replaced_or_expired_grant_gets_nothing_back_and_neither_does_the_limit() {
     const EXPIRED: u64 = 11_000_000;
     for limit in in_windows(OnSettle::Charge) {

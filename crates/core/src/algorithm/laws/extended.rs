@@ -164,6 +164,19 @@ fn a_write_under_a_limit_without_holds_keeps_them_and_a_commit_gives_back() {
 }
 
 #[test]
+fn a_commit_gives_back_nothing_that_drained_before_a_write_under_a_limit_without_holds() {
+    let [.., gcra] = of_9();
+    let plain = limit(gcra.clone(), Charge::Admitted);
+    let holding = holding(gcra, OnSettle::Charge);
+    let mut state = holding.unused();
+    reserve(&holding, &mut state, b"a", 5, 0);
+    let drained = 5 * PERIOD / 9 + 1;
+    plain.charge(&mut state, 5, at(drained)).unwrap();
+    change(&holding, &mut state, b"a", HoldAction::Commit(0), drained);
+    assert_eq!(holding.report(&state, None, at(drained)).unwrap().remaining, 4);
+}
+
+#[test]
 fn a_write_that_takes_nothing_leaves_a_counter_without_holds_as_it_is() {
     let receipt = Receipt { at: at(0), hits: 3, of_grant: false };
     for algorithm in of_9() {
@@ -179,16 +192,34 @@ fn a_write_that_takes_nothing_leaves_a_counter_without_holds_as_it_is() {
 }
 
 #[test]
-fn a_take_back_takes_nothing_of_no_hits_or_of_a_charge_that_no_longer_counts() {
-    for (limit, counts) in plain().into_iter().zip([PERIOD, PERIOD + PERIOD / 10, PERIOD, 333_334])
+fn a_write_that_takes_nothing_under_a_limit_without_holds_leaves_a_counter_with_them_as_it_is() {
+    let receipt = Receipt { at: at(0), hits: 0, of_grant: false };
+    for (plain, holding) in
+        plain().into_iter().zip(of_9().map(|one| holding(one, OnSettle::Charge)))
     {
-        for (hits, later, took) in [(3, counts - 1, true), (3, counts, false), (0, 1, false)] {
-            let mut state = limit.unused();
-            let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
-            let receipt = Receipt { hits, ..receipt };
-            let is_taken = limit.take_back(&mut state, receipt, at(later)).unwrap();
-            assert_eq!(is_taken, took, "{hits} hits after {later} us of {limit:?}");
-            assert_eq!(state.last(), if took { at(later) } else { at(0) });
+        let mut state = holding.unused();
+        reserve(&holding, &mut state, b"a", 5, 0);
+        let before = state.clone();
+        assert!(!plain.refund(&mut state, 0, at(1)).unwrap());
+        assert!(!plain.take_back(&mut state, receipt, at(1)).unwrap());
+        assert_eq!(state, before, "{plain:?}");
+    }
+}
+
+#[test]
+fn a_take_back_takes_nothing_of_no_hits_or_of_a_charge_that_no_longer_counts() {
+    let counts = [PERIOD, PERIOD + PERIOD / 10, PERIOD, 333_334];
+    for (algorithm, counts) in of_9().into_iter().zip(counts) {
+        let plain = limit(algorithm.clone(), Charge::Admitted);
+        for limit in [plain, holding(algorithm, OnSettle::Charge)] {
+            for (hits, later, took) in [(3, counts - 1, true), (3, counts, false), (0, 1, false)] {
+                let mut state = limit.unused();
+                let receipt = limit.charge(&mut state, 3, at(0)).unwrap();
+                let receipt = Receipt { hits, ..receipt };
+                let is_taken = limit.take_back(&mut state, receipt, at(later)).unwrap();
+                assert_eq!(is_taken, took, "{hits} hits after {later} us of {limit:?}");
+                assert_eq!(state.last(), if took { at(later) } else { at(0) });
+            }
         }
     }
 }
@@ -210,4 +241,20 @@ fn of_a_charge_from_before_the_marks_what_has_not_drained_is_taken_back() {
     with.charge(&mut state, 1, at(8)).unwrap();
     let drained = 3 * PERIOD;
     assert!(!with.take_back(&mut state, receipt, at(7 + drained)).unwrap(), "it has drained");
+}
+
+#[test]
+fn marks_stay_when_a_charge_from_before_them_is_taken_back() {
+    let [.., gcra] = of_9();
+    let without = limit(gcra.clone(), Charge::Admitted);
+    let with = holding(gcra, OnSettle::Charge);
+    let mut state = without.unused();
+    let receipt = without.charge(&mut state, 5, at(0)).unwrap();
+    reserve(&with, &mut state, b"a", 4, 1);
+    assert!(with.refund(&mut state, 6, at(2)).unwrap());
+    with.charge(&mut state, 5, at(3)).unwrap();
+    assert!(with.take_back(&mut state, receipt, at(4)).unwrap());
+    change(&with, &mut state, b"a", HoldAction::Commit(0), 5);
+    let remaining = with.report(&state, None, at(5)).unwrap().remaining;
+    assert_eq!(remaining, 6, "the hits of the hold were refunded, those after it are not its own");
 }

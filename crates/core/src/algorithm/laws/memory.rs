@@ -2,6 +2,7 @@
 
 use super::holds::{TTL, holding, request};
 use super::*;
+use crate::algorithm::amend::Amendment;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::hold::{HoldAction, OnSettle};
 
@@ -85,6 +86,36 @@ fn a_hold_grows_a_counter_by_at_most_what_was_known_before() {
             grown += added;
         }
         assert!(known <= 3 * grown, "{known} for {grown} bytes of {limit:?}");
+    }
+}
+
+/// Returns the bytes that holds by IDs of 16 lengths may allocate: exact in sum, although each
+/// allocation is a multiple of 16 bytes.
+fn holding_bytes(state: &State, entries: &[Vec<u8>]) -> usize {
+    let ids = (1..=16).map(|length| vec![b'a'; length]);
+    ids.map(|id| state.holding_bytes(&request(&id, HoldAction::Reserve), entries)).sum()
+}
+
+#[test]
+fn a_hold_needs_room_for_entries_and_for_a_grant_if_there_is_one() {
+    // An instant and a number of entries for each of four holds of an ID.
+    const EXTRAS: usize = 4 * (8 + 1);
+    let entries = [b"user=ann".to_vec(), b"plan=free".to_vec()];
+    for algorithm in in_windows(&[(99, 60_000_000)]) {
+        let limit = holding(algorithm, OnSettle::Charge);
+        for is_held in [false, true] {
+            let mut state = limit.unused();
+            if is_held {
+                let request = request(b"a", HoldAction::Reserve);
+                limit.reserve(&mut state, 1, request, Recorded::default(), at(0)).unwrap();
+            }
+            let plain = holding_bytes(&state, &[]);
+            let tallied = holding_bytes(&state, &entries);
+            assert_eq!(tallied - plain, 16 * (EXTRAS + 2 + 8 + 2 + 9), "lengths and entries");
+            let grant = Amendment::Grant { hits: 5, length: Micros::new(TTL) };
+            limit.amend(&mut state, grant, at(0)).unwrap();
+            assert_eq!(holding_bytes(&state, &[]) - plain, 16 * EXTRAS);
+        }
     }
 }
 
