@@ -226,6 +226,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row { place: "admin/api", modules: "", crates: "serde_json utoipa utoipa_axum" },
     Row { place: "admin/connections", modules: "", crates: "tokio_util" },
+    Row { place: "admin/decide", modules: "", crates: "bytes futures_util" },
     Row { place: "admin/forward_auth", modules: "", crates: "std::net::SocketAddr" },
     Row { place: "admin/guard", modules: "", crates: "std::net::IpAddr" },
     Row { place: "admin/page", modules: "", crates: "sha2" },

@@ -338,6 +338,15 @@ fn a_key_is_removed_10_s_after_its_last_answer() {
 }
 
 #[test]
+fn a_key_stays_until_its_want_is_answered() {
+    let mut holder = Holder::new();
+    let _exchange = holder.wanted("ann");
+    holder.advance(60_000);
+    holder.exchanger.collect(&holder.leases, holder.now);
+    assert_eq!(holder.leases.count(), 1);
+}
+
+#[test]
 fn words_of_operations_on_holds_are_known() {
     assert!(RESERVED.iter().all(|word| is_on_hold(word.as_bytes())));
     assert!(![&b""[..], b"user"].iter().any(|word| is_on_hold(word)));

@@ -258,3 +258,15 @@ fn marks_stay_when_a_charge_from_before_them_is_taken_back() {
     let remaining = with.report(&state, None, at(5)).unwrap().remaining;
     assert_eq!(remaining, 6, "the hits of the hold were refunded, those after it are not its own");
 }
+
+#[test]
+fn marks_stay_without_a_hold_and_all_of_a_later_charge_comes_back() {
+    let [.., gcra] = of_9();
+    let limit = holding(gcra, OnSettle::Charge);
+    let mut state = limit.unused();
+    limit.charge(&mut state, 3, at(0)).unwrap();
+    let receipt = limit.charge(&mut state, 2, at(2 * PERIOD / 9)).unwrap();
+    let drained = at(3 * PERIOD / 9 + 1);
+    assert!(limit.take_back(&mut state, receipt, drained).unwrap());
+    assert_eq!(limit.report(&state, None, drained).unwrap().remaining, 9);
+}
