@@ -16,7 +16,7 @@ use crate::support::web::Web;
 
 /// Attempts to log in, as an application reads at least one of: targets of a POST request, and
 /// lines of its head.
-const LOGINS: [(&str, &str); 23] = [
+const LOGINS: [(&str, &str); 27] = [
     ("/login", ""),
     ("/login/", ""),
     ("/login?next=/", ""),
@@ -32,6 +32,10 @@ const LOGINS: [(&str, &str); 23] = [
     ("/x/..%2flogin", ""),
     ("/x/..%5clogin", ""),
     ("/x/..;/login", ""),
+    ("/login%00", ""),
+    ("/login%0a", ""),
+    ("/login%09", ""),
+    ("/%u006cogin", ""),
     ("//login", ""),
     ("//x/login", ""),
     ("\\login", ""),

@@ -8,7 +8,9 @@
 //!   several `/` are one, `.` and `..` segments are resolved.
 //!
 //! A path that servers resolve differently is refused: with a dot segment beside an escaped `/` or
-//! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`), and a target with a fragment.
+//! a `\` (`/a/..%2fb`), or with parameters (`/a/..;/b`); with an escaped control character, at
+//! which some end a path (`/a%00`), or an escape that few know (`/%u0061`); and a target with a
+//! fragment.
 
 use std::borrow::Cow;
 
@@ -154,6 +156,10 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
     while let Some((byte, after)) = rest.split_first() {
         let escaped = if *byte == b'%' { escape(after) } else { None };
         let decoded = escaped.map_or(*byte, |(decoded, _)| decoded);
+        let is_wide = *byte == b'%' && escaped.is_none() && is_wide_escape(after);
+        if is_wide || escaped.is_some() && decoded.is_ascii_control() {
+            return Err(Unmappable::Ambiguous);
+        }
         rest = escaped.map_or(after, |(_, after)| after);
         match decoded {
             b'/' | b'\\' => {
@@ -189,6 +195,14 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
 fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
     let (&[high, low], after) = text.split_first_chunk()?;
     Some((digit(high)? << 4 | digit(low)?, after))
+}
+
+/// Returns `true` if what follows a `%` makes an escape of 16 bits, such as `u006c`.
+fn is_wide_escape(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"u").or_else(|| text.strip_prefix(b"U"));
+    digits
+        .and_then(|digits| digits.get(..4))
+        .is_some_and(|four| four.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Returns the value of a hexadecimal digit.
@@ -280,6 +294,12 @@ mod tests {
             "/a/.;/b",
             "/a/%2e%2e%2fb",
             "/a%2f..",
+            "/login%00",
+            "/login%0a",
+            "/login%09/x",
+            "/login%7f",
+            "/%u006cogin",
+            "/%U006Cogin",
         ] {
             assert_eq!(path(text), None, "{text}");
         }
