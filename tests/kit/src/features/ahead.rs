@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use http_body::Body as _;
 use prost::Message as _;
+use serde_json::{Value, json};
 use tollgate::algorithm::amend::Amendment;
 use tollgate::descriptor::hold::{COMMIT, RESERVE};
+use tollgate::grpc::json::{HoldPath, hold_text};
 use tollgate::grpc::proto::hold::{CommitRequest, ReserveRequest};
 use tollgate::grpc::proto::lease::lease_answer::Answer;
 use tollgate::grpc::proto::lease::{LeaseReturn, LeaseWant};
@@ -93,6 +95,19 @@ impl<'p> CellCaller<'p> {
         self.place.decide(vec![one]).await
     }
 
+    async fn of_json(&self, path: HoldPath, hits: u32) -> Result<RateLimitResponse, String> {
+        let limit = self.limit.map_or(
+            Value::Null,
+            |limit| json!({ "requestsPerUnit": limit.requests_per_unit, "unit": limit.unit }),
+        );
+        let entries = json!([{ "key": "k0", "value": "a" }]);
+        let descriptors = json!([{ "entries": entries, "limit": limit }]);
+        let call = json!({ "domain": "test", "descriptors": descriptors, "id": ID, "hits": hits });
+        let call =
+            hold_text(path, call.to_string().as_bytes()).map_err(|error| error.to_string())?;
+        self.place.hold(call).await
+    }
+
     /// Asks for hits ahead. Returns how many are charged; `None` if the caller gets none, and the
     /// reason if that is an error.
     pub(super) async fn charge_ahead(&mut self, hits: u32) -> Result<Option<u32>, String> {
@@ -110,6 +125,7 @@ impl<'p> CellCaller<'p> {
                 let reserve = ReserveRequest { domain, descriptors, id, hits, ttl: None };
                 self.place.hold(HoldCall::from(reserve)).await.map(is_ok)
             }
+            Form::HoldJson => self.of_json(HoldPath::Reserve, hits).await.map(is_ok),
             Form::Process => {
                 self.take_singly(WARM).await?;
                 self.place.wait(Duration::from_millis(1)).await;
@@ -158,6 +174,7 @@ impl<'p> CellCaller<'p> {
                 let commit = CommitRequest { domain, descriptors, id: ID.to_owned(), hits: cost };
                 self.place.hold(HoldCall::from(commit)).await.unwrap();
             }
+            Form::HoldJson => drop(self.of_json(HoldPath::Commit, cost).await.unwrap()),
             Form::Process => {
                 self.take_singly(cost.saturating_sub(self.taken)).await.unwrap();
                 self.place.wait(BLOCK_ENDED).await;

@@ -198,7 +198,9 @@ impl CellRun<'_> {
         let (used, left) = match self.cell.form {
             // A refund returns nothing to a grant.
             Form::Plain | Form::Windows | Form::Calendar => (LIMIT - (AHEAD - COST), GRANT - AHEAD),
-            Form::Hold | Form::HoldService if self.is_permit() => (LIMIT, GRANT - AHEAD),
+            Form::Hold | Form::HoldService | Form::HoldJson if self.is_permit() => {
+                (LIMIT, GRANT - AHEAD)
+            }
             _ => (LIMIT, GRANT - COST),
         };
         self.expect_used("at the end", used).await;
@@ -216,7 +218,7 @@ impl CellRun<'_> {
         self.caller.end(ahead, COST).await;
         let kept = match self.cell.form {
             // The cost of an ID that is not known any more, and what a proxy has admitted since.
-            Form::Hold | Form::HoldService | Form::Proxy => self.kept(),
+            Form::Hold | Form::HoldService | Form::HoldJson | Form::Proxy => self.kept(),
             _ => 0,
         };
         self.expect_used("at the end", kept).await;
@@ -283,7 +285,7 @@ impl CellRun<'_> {
         let used = match self.cell.form {
             Form::Plain | Form::Windows | Form::Calendar => LIMIT - (AHEAD - COST),
             // Nothing was charged, so the cost is.
-            Form::Hold | Form::HoldService => LIMIT + self.kept(),
+            Form::Hold | Form::HoldService | Form::HoldJson => LIMIT + self.kept(),
             Form::Process | Form::Client | Form::Proxy => LIMIT,
         };
         self.expect_used("at the end", used).await;

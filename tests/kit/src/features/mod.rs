@@ -42,6 +42,8 @@ pub enum Form {
     /// With an ID in a request like that of a proxy.
     Hold,
     HoldService,
+    /// By HoldService in JSON.
+    HoldJson,
     /// In blocks of a process.
     Process,
     /// Lent to a client.
@@ -78,12 +80,13 @@ pub const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Concurrency,
 ];
 
-pub const FORMS: [Form; 8] = [
+pub const FORMS: [Form; 9] = [
     Form::Plain,
     Form::Windows,
     Form::Calendar,
     Form::Hold,
     Form::HoldService,
+    Form::HoldJson,
     Form::Process,
     Form::Client,
     Form::Proxy,
@@ -132,7 +135,7 @@ impl Algorithm {
 
 impl Form {
     const fn is_hold(self) -> bool {
-        matches!(self, Self::Hold | Self::HoldService)
+        matches!(self, Self::Hold | Self::HoldService | Self::HoldJson)
     }
 }
 
@@ -160,6 +163,7 @@ impl Cell {
             Form::Plain
             | Form::Hold
             | Form::HoldService
+            | Form::HoldJson
             | Form::Process
             | Form::Client
             | Form::Proxy => one,
@@ -223,9 +227,12 @@ impl Cell {
     /// Returns the cell whose limit has neither holds nor leases.
     fn without_form(self) -> Self {
         let form = match self.form {
-            Form::Hold | Form::HoldService | Form::Process | Form::Client | Form::Proxy => {
-                Form::Plain
-            }
+            Form::Hold
+            | Form::HoldService
+            | Form::HoldJson
+            | Form::Process
+            | Form::Client
+            | Form::Proxy => Form::Plain,
             Form::Plain | Form::Windows | Form::Calendar => self.form,
         };
         Self { form, ..self }
