@@ -95,13 +95,25 @@ impl<'p> CellCaller<'p> {
         self.place.decide(vec![one]).await
     }
 
-    async fn of_json(&self, path: HoldPath, hits: u32) -> Result<RateLimitResponse, String> {
+    /// Returns the descriptor of the counter in JSON.
+    fn json_descriptor(&self) -> Value {
         let limit = self.limit.map_or(
             Value::Null,
             |limit| json!({ "requestsPerUnit": limit.requests_per_unit, "unit": limit.unit }),
         );
-        let entries = json!([{ "key": "k0", "value": "a" }]);
-        let descriptors = json!([{ "entries": entries, "limit": limit }]);
+        json!({ "entries": [{ "key": "k0", "value": "a" }], "limit": limit })
+    }
+
+    async fn in_json(&self, hits: u32, is_refund: bool) -> Result<RateLimitResponse, String> {
+        let mut descriptor = self.json_descriptor();
+        descriptor["hitsAddend"] = hits.into();
+        descriptor["isNegativeHits"] = is_refund.into();
+        let request = json!({ "domain": "test", "descriptors": [descriptor] });
+        self.place.decide_json(&request.to_string()).await
+    }
+
+    async fn of_json(&self, path: HoldPath, hits: u32) -> Result<RateLimitResponse, String> {
+        let descriptors = [self.json_descriptor()];
         let call = json!({ "domain": "test", "descriptors": descriptors, "id": ID, "hits": hits });
         let call =
             hold_text(path, call.to_string().as_bytes()).map_err(|error| error.to_string())?;
@@ -119,6 +131,7 @@ impl<'p> CellCaller<'p> {
             Form::Plain | Form::Windows | Form::Calendar => {
                 self.request(hits.into()).await.map(is_ok)
             }
+            Form::Json => self.in_json(hits, false).await.map(is_ok),
             Form::Hold => self.of_hold(RESERVE, hits).await.map(is_ok),
             Form::HoldService => {
                 let descriptors = vec![self.descriptor(None)];
@@ -168,6 +181,7 @@ impl<'p> CellCaller<'p> {
                 let back = RateLimitDescriptor { hits_addend, is_negative_hits: true, ..back };
                 self.place.decide(vec![back]).await.unwrap();
             }
+            Form::Json => drop(self.in_json(ahead - cost, true).await.unwrap()),
             Form::Hold => drop(self.of_hold(COMMIT, cost).await.unwrap()),
             Form::HoldService => {
                 let descriptors = vec![self.descriptor(None)];

@@ -165,7 +165,7 @@ impl CellRun<'_> {
         if self.cell.beside == Beside::Record {
             let of_ahead = match self.cell.form {
                 // Refunds do not subtract.
-                Form::Plain | Form::Windows | Form::Calendar => ahead,
+                Form::Plain | Form::Json | Form::Windows | Form::Calendar => ahead,
                 _ if self.is_permit() => ahead,
                 _ => COST,
             };
@@ -197,7 +197,9 @@ impl CellRun<'_> {
         self.caller.end(AHEAD, COST).await;
         let (used, left) = match self.cell.form {
             // A refund returns nothing to a grant.
-            Form::Plain | Form::Windows | Form::Calendar => (LIMIT - (AHEAD - COST), GRANT - AHEAD),
+            Form::Plain | Form::Json | Form::Windows | Form::Calendar => {
+                (LIMIT - (AHEAD - COST), GRANT - AHEAD)
+            }
             Form::Hold | Form::HoldService | Form::HoldJson if self.is_permit() => {
                 (LIMIT, GRANT - AHEAD)
             }
@@ -283,7 +285,7 @@ impl CellRun<'_> {
         }
         self.caller.end(AHEAD, COST).await;
         let used = match self.cell.form {
-            Form::Plain | Form::Windows | Form::Calendar => LIMIT - (AHEAD - COST),
+            Form::Plain | Form::Json | Form::Windows | Form::Calendar => LIMIT - (AHEAD - COST),
             // Nothing was charged, so the cost is.
             Form::Hold | Form::HoldService | Form::HoldJson => LIMIT + self.kept(),
             Form::Process | Form::Client | Form::Proxy => LIMIT,

@@ -35,6 +35,8 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Plain,
+    /// In JSON.
+    Json,
     /// Of a limit with several windows.
     Windows,
     /// Of windows of a calendar.
@@ -80,8 +82,9 @@ pub const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Concurrency,
 ];
 
-pub const FORMS: [Form; 9] = [
+pub const FORMS: [Form; 10] = [
     Form::Plain,
+    Form::Json,
     Form::Windows,
     Form::Calendar,
     Form::Hold,
@@ -161,6 +164,7 @@ impl Cell {
             }
             Form::Calendar => format!("{one}, calendar: true, time_zone: Europe/Berlin"),
             Form::Plain
+            | Form::Json
             | Form::Hold
             | Form::HoldService
             | Form::HoldJson
@@ -233,7 +237,7 @@ impl Cell {
             | Form::Process
             | Form::Client
             | Form::Proxy => Form::Plain,
-            Form::Plain | Form::Windows | Form::Calendar => self.form,
+            Form::Plain | Form::Json | Form::Windows | Form::Calendar => self.form,
         };
         Self { form, ..self }
     }

@@ -9,6 +9,7 @@ use tollgate::algorithm::amend::{Amendment, CounterReading};
 use tollgate::algorithm::share::Share;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::descriptor::{Entry, KeyBuffer};
+use tollgate::grpc::json::request_text;
 use tollgate::grpc::proto::lease::lease_answer::Answer;
 use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseResult, LeaseReturn, LeaseWant};
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
@@ -151,6 +152,16 @@ impl Place {
         let mut answer = Vec::new();
         let caller = self.service.http_caller();
         let answered = self.service.answer(&message, caller, None, &mut answer).await;
+        answered.map_err(|status| status.to_string())?;
+        Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
+    }
+
+    /// Decides a request in JSON. Returns its response, or the error.
+    pub(super) async fn decide_json(&self, text: &str) -> Result<RateLimitResponse, String> {
+        let message = request_text(text.as_bytes()).map_err(|error| error.to_string())?;
+        let mut answer = Vec::new();
+        let caller = self.service.http_caller();
+        let answered = self.service.answer_caller(&message, caller, &mut answer).await;
         answered.map_err(|status| status.to_string())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
     }
