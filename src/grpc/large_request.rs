@@ -70,7 +70,7 @@ pub(super) fn hold(
 /// its descriptors, which are not in its message.
 ///
 /// # Errors
-/// Those of [`hold`].
+/// RESOURCE_EXHAUSTED, as [`hold`].
 pub(super) fn hold_mapped(
     account: &CallAccount,
     request: &Request<'_>,
@@ -82,7 +82,7 @@ pub(super) fn hold_mapped(
 /// Charges memory of a call beside its request until the result is dropped.
 ///
 /// # Errors
-/// Those of [`hold`].
+/// RESOURCE_EXHAUSTED, as [`hold`].
 pub(super) fn hold_bytes(account: &CallAccount, bytes: usize) -> Result<CallHold, Status> {
     let refused =
         |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));

@@ -20,7 +20,7 @@ use tollgate::grpc::service::quotas;
 
 use crate::raise_open_files;
 use crate::support::envoy::{Envoy, on_free_ports};
-use crate::support::http2::{DATA, END_HEADERS, END_STREAM, HEADERS, PATH, fields, frame, framed};
+use crate::support::http2::{END_STREAM, PATH, fields, framed};
 use crate::support::load::alone;
 use crate::support::policy::Policies;
 use crate::support::redis::Redis;
@@ -28,13 +28,13 @@ use crate::support::rls::{descriptor, gzip, request};
 use crate::support::root;
 
 use super::client::{connect, paced, run_clients};
-use super::doors::call;
+use super::doors::{call, call_by};
 use super::harness::{self, LIMITS, MEMORY, PROGRAM, Target, resident, serve_with};
 
 /// Requests of an address in a day.
 const LIMIT: usize = 5;
 /// Addresses of a round, and the time between two requests of each.
-const ADDRESSES: usize = 40;
+const ADDRESSES: u8 = 40;
 const PACE: Duration = Duration::from_millis(20);
 const DURATION: Duration = Duration::from_secs(3);
 /// Connections of the attacker, and the time between two of its writes.
@@ -152,16 +152,8 @@ fn metadata() -> Load {
         ("grpc-encoding", b"gzip"),
     ];
     let head = fields(&list);
-    let repeated = Load::repeated(Vec::new(), 50, move |number| {
-        let stream = 2 * number + 1;
-        let mut frames = frame(HEADERS, END_HEADERS, stream, &head);
-        let mut chunks = body.chunks(16_000).peekable();
-        while let Some(chunk) = chunks.next() {
-            let flags = if chunks.peek().is_none() { END_STREAM } else { 0 };
-            frames.extend(frame(DATA, flags, stream, chunk));
-        }
-        frames
-    });
+    let next = move |number| call_by(&head, 2 * number + 1, &body, END_STREAM);
+    let repeated = Load::repeated(Vec::new(), 50, next);
     Load { openings: vec![Vec::new(); 8], ..repeated }
 }
 
@@ -206,7 +198,7 @@ async fn round(edge: SocketAddr, number: u8, load: Load, target: Target) -> Pass
     let attacker = std::thread::spawn(move || {
         harness::run(move |target| load.run(target), target, DURATION + DURATION / 10);
     });
-    let addresses = (1..=ADDRESSES).map(|last| Ipv4Addr::new(127, 1, number, last as u8));
+    let addresses = (1..=ADDRESSES).map(|last| Ipv4Addr::new(127, 1, number, last));
     let passed = join_all(addresses.map(|address| requests(edge, address))).await;
     attacker.join().unwrap();
     passed.into_iter().fold(Passed::default(), |sum, one| Passed {

@@ -103,7 +103,12 @@ fn valid(path: &str) -> Vec<u8> {
 
 /// Returns the frames of a call on a stream: its headers, and a body of these bytes.
 pub(super) fn call(path: &str, stream: u32, body: &[u8], last: u8) -> Vec<u8> {
-    let mut frames = frame(HEADERS, END_HEADERS, stream, &headers(path));
+    call_by(&headers(path), stream, body, last)
+}
+
+/// Returns the frames of a call with a header block.
+pub(super) fn call_by(block: &[u8], stream: u32, body: &[u8], last: u8) -> Vec<u8> {
+    let mut frames = frame(HEADERS, END_HEADERS, stream, block);
     let mut chunks = body.chunks(16_000).peekable();
     while let Some(chunk) = chunks.next() {
         let flags = if chunks.peek().is_none() { last } else { 0 };

@@ -13,8 +13,7 @@ mod ahead;
 mod beside;
 mod place;
 
-use self::place::StoreKind;
-use self::place::compile;
+use self::place::{StoreKind, compile};
 use crate::traces::simulated::in_paused_time;
 
 /// Hits of the limit of a cell.
