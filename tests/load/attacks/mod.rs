@@ -39,7 +39,6 @@ const NO_ROOM: &str = r#"tollgate_store_errors_total{kind="no_room"}"#;
 const HTTP_CUT: &str = r#"tollgate_http_connections_cut_total{port="http""#;
 const HTTP_PROTOCOL: &str =
     r#"tollgate_http_connections_cut_total{port="http",kind="protocol_error"}"#;
-const HTTP_BUSY: &str = r#"tollgate_http_refused_requests_total{port="http",kind="busy"}"#;
 const HTTP_TOO_LARGE: &str =
     r#"tollgate_http_refused_requests_total{port="http",kind="too_large"}"#;
 const REFUSED_HOST: &str = r#"tollgate_http_refused_requests_total{port="admin",kind="host"}"#;
@@ -102,7 +101,7 @@ attacks! {
 
     silent_http_connections: http1::silent, DelayAndCount(HTTP_CUT);
     slow_http_heads: http1::slow_heads, Count(HTTP_CUT);
-    slow_http_bodies: http1::slow_bodies, Count(HTTP_BUSY);
+    slow_http_bodies: http1::slow_bodies, Count(HTTP_CUT);
     unread_http_answers: http1::unread, Count(HTTP_CUT);
     http_connections_closed_at_once: http1::closed_at_once, Usual;
     repeated_metrics: http1::metrics, Delay;
