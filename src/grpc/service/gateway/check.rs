@@ -33,12 +33,13 @@ pub(in crate::grpc) struct CheckMethod<S>(pub(in crate::grpc) Arc<Rls<S>>);
 
 /// The caller of a call.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::grpc) struct CheckCaller<'a> {
+pub struct CheckCaller<'a> {
     /// `true` if its attributes are trusted.
-    pub(in crate::grpc) is_gateway: bool,
-    pub(in crate::grpc) caller: Caller<'a>,
+    pub is_gateway: bool,
+    /// The gateway itself.
+    pub caller: Caller<'a>,
     /// Name of the mapping, unless the route sets it.
-    pub(in crate::grpc) mapping: Option<&'a [u8]>,
+    pub mapping: Option<&'a [u8]>,
 }
 
 impl<S: Store> Rls<S> {
@@ -47,7 +48,7 @@ impl<S: Store> Rls<S> {
     /// # Errors
     /// Those of [`decide_http`](Self::decide_http); PERMISSION_DENIED if the caller is no trusted
     /// gateway; INTERNAL if the message is malformed.
-    pub(in crate::grpc) async fn check(
+    pub async fn check(
         &self,
         message: &[u8],
         caller: CheckCaller<'_>,

@@ -22,7 +22,8 @@ use std::time::Instant;
 use tonic::{Code, Status};
 use tracing::warn;
 
-pub(in crate::grpc) use self::check::{CheckCaller, CheckMethod, MAPPING, PATH};
+pub use self::check::CheckCaller;
+pub(in crate::grpc) use self::check::{CheckMethod, MAPPING, PATH};
 pub use self::trusted::{InvalidGateway, TrustedGateways};
 use super::{Caller, Rls, describe};
 use crate::descriptor::Request;

@@ -9,11 +9,11 @@ use http_body::Body as _;
 use prost::Message as _;
 use serde_json::{Value, json};
 use tollgate::algorithm::amend::Amendment;
-use tollgate::descriptor::hold::{COMMIT, RESERVE};
+use tollgate::descriptor::hold::{COMMIT, RESERVE, SETTLE};
 use tollgate::grpc::json::{HoldPath, hold_text};
-use tollgate::grpc::proto::hold::{CommitRequest, ReserveRequest};
+use tollgate::grpc::proto::hold::{CancelRequest, CommitRequest, ReserveRequest};
 use tollgate::grpc::proto::lease::lease_answer::Answer;
-use tollgate::grpc::proto::lease::{LeaseReturn, LeaseWant};
+use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseReturn, LeaseWant};
 use tollgate::grpc::proto::quota::{BucketId, RateLimitQuotaResponse};
 use tollgate::grpc::proto::rate_limit_descriptor::RateLimitOverride;
 use tollgate::grpc::proto::rate_limit_response::Code;
@@ -24,8 +24,8 @@ use tollgate::grpc::service::quotas::QuotaCaller;
 use tollgate::http2::{BodySender, Budget, CallAccount, Delivery, RequestBody};
 use tonic::body::Body;
 
-use super::Form;
 use super::place::Place;
+use super::{AHEAD, Form};
 use crate::http2::framed;
 use crate::rls::descriptor;
 use crate::world::proxy::{ProxyDecision, SimProxy};
@@ -41,7 +41,7 @@ const ROOM: usize = 1 << 20;
 /// Bytes before a message.
 const PREFIX: usize = 5;
 /// Requests of a process that make a key worth a block.
-const WARM: u32 = 10;
+pub(super) const WARM: u32 = 10;
 /// Time after which a block of a process has been returned.
 const BLOCK_ENDED: Duration = Duration::from_secs(3);
 const ID: &str = "r";
@@ -52,10 +52,26 @@ pub(super) struct CellCaller<'p> {
     form: Form,
     /// The limit that each request has instead, if there is one.
     pub(super) limit: Option<RateLimitOverride>,
-    loan: Option<(Vec<u8>, u32)>,
+    /// A loan: its receipt and its hits.
+    loan: Option<(Receipt, u32)>,
     /// Hits that requests have taken one by one.
     taken: u32,
     proxy: Option<Proxy>,
+}
+
+/// A way to end a hold without a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Abandoned {
+    /// By a descriptor in a request like that of a proxy, whoever made the hold.
+    Settled,
+    /// By HoldService.
+    Cancelled,
+}
+
+/// A receipt of a loan, by gRPC or in JSON.
+enum Receipt {
+    Bytes(Vec<u8>),
+    Text(Value),
 }
 
 /// A proxy with its stream.
@@ -112,9 +128,16 @@ impl<'p> CellCaller<'p> {
         self.place.decide_json(&request.to_string()).await
     }
 
-    async fn of_json(&self, path: HoldPath, hits: u32) -> Result<RateLimitResponse, String> {
+    async fn of_json(
+        &self,
+        path: HoldPath,
+        hits: Option<u32>,
+    ) -> Result<RateLimitResponse, String> {
         let descriptors = [self.json_descriptor()];
-        let call = json!({ "domain": "test", "descriptors": descriptors, "id": ID, "hits": hits });
+        let mut call = json!({ "domain": "test", "descriptors": descriptors, "id": ID });
+        if let Some(hits) = hits {
+            call["hits"] = hits.into();
+        }
         let call =
             hold_text(path, call.to_string().as_bytes()).map_err(|error| error.to_string())?;
         self.place.hold(call).await
@@ -131,6 +154,8 @@ impl<'p> CellCaller<'p> {
             Form::Plain | Form::Windows | Form::Calendar => {
                 self.request(hits.into()).await.map(is_ok)
             }
+            Form::ExtAuthz => Ok(self.place.check().await?.then_some(AHEAD)),
+            Form::ForwardAuth => Ok(self.place.forward_auth().await?.then_some(AHEAD)),
             Form::Json => self.in_json(hits, false).await.map(is_ok),
             Form::Hold => self.of_hold(RESERVE, hits).await.map(is_ok),
             Form::HoldService => {
@@ -138,7 +163,7 @@ impl<'p> CellCaller<'p> {
                 let reserve = ReserveRequest { domain, descriptors, id, hits, ttl: None };
                 self.place.hold(HoldCall::from(reserve)).await.map(is_ok)
             }
-            Form::HoldJson => self.of_json(HoldPath::Reserve, hits).await.map(is_ok),
+            Form::HoldJson => self.of_json(HoldPath::Reserve, Some(hits)).await.map(is_ok),
             Form::Process => {
                 self.take_singly(WARM).await?;
                 self.place.wait(Duration::from_millis(1)).await;
@@ -146,12 +171,24 @@ impl<'p> CellCaller<'p> {
                 Ok((used > 0).then_some(used))
             }
             Form::Client => {
-                let want = LeaseWant { descriptor: Some(self.descriptor(None)), hits };
-                let Answer::Loan(loan) = self.place.borrow_hits(want).await? else {
+                let wants = vec![LeaseWant { descriptor: Some(self.descriptor(None)), hits }];
+                let call = ExchangeRequest { domain, wants, returns: Vec::new() };
+                let mut response = self.place.exchange(call).await?;
+                let Answer::Loan(loan) = response.answers.remove(0).answer.unwrap() else {
                     return Ok(None);
                 };
-                self.loan = Some((loan.receipt.to_vec(), loan.hits));
+                self.loan = Some((Receipt::Bytes(loan.receipt), loan.hits));
                 Ok(Some(loan.hits))
+            }
+            Form::ClientJson => {
+                let want = json!({ "descriptor": self.json_descriptor(), "hits": hits });
+                let call = json!({ "domain": domain, "wants": [want] });
+                let mut response = self.place.exchange_json(&call).await?;
+                let loan = response["answers"][0]["loan"].take();
+                let Some(hits) = loan["hits"].as_u64() else { return Ok(None) };
+                let hits = hits.try_into().unwrap();
+                self.loan = Some((Receipt::Text(loan["receipt"].clone()), hits));
+                Ok(Some(hits))
             }
             Form::Proxy => Ok(self.join(hits).await),
         }
@@ -166,6 +203,27 @@ impl<'p> CellCaller<'p> {
         Ok(())
     }
 
+    /// Returns the loan, if there is one.
+    async fn return_loan(&mut self, used: u32) {
+        let Some((receipt, hits)) = self.loan.take() else { return };
+        let unused = hits - used;
+        let domain = "test".to_owned();
+        match receipt {
+            Receipt::Bytes(receipt) => {
+                let descriptor = Some(self.descriptor(None));
+                let returns = vec![LeaseReturn { descriptor, receipt, unused, used }];
+                let call = ExchangeRequest { domain, wants: Vec::new(), returns };
+                self.place.exchange(call).await.unwrap();
+            }
+            Receipt::Text(receipt) => {
+                let descriptor = self.json_descriptor();
+                let back = json!({ "descriptor": descriptor, "receipt": receipt, "unused": unused, "used": used });
+                let call = json!({ "domain": domain, "returns": [back] });
+                self.place.exchange_json(&call).await.unwrap();
+            }
+        }
+    }
+
     async fn used(&self) -> u32 {
         let reading = self.place.amend(Amendment::Look).await;
         reading.windows[0].used.try_into().unwrap()
@@ -175,7 +233,7 @@ impl<'p> CellCaller<'p> {
     pub(super) async fn end(&mut self, ahead: u32, cost: u32) {
         let domain = "test".to_owned();
         match self.form {
-            Form::Plain | Form::Windows | Form::Calendar => {
+            Form::Plain | Form::ExtAuthz | Form::ForwardAuth | Form::Windows | Form::Calendar => {
                 let hits_addend = Some(u64::from(ahead - cost));
                 let back = self.descriptor(None);
                 let back = RateLimitDescriptor { hits_addend, is_negative_hits: true, ..back };
@@ -188,17 +246,12 @@ impl<'p> CellCaller<'p> {
                 let commit = CommitRequest { domain, descriptors, id: ID.to_owned(), hits: cost };
                 self.place.hold(HoldCall::from(commit)).await.unwrap();
             }
-            Form::HoldJson => drop(self.of_json(HoldPath::Commit, cost).await.unwrap()),
+            Form::HoldJson => drop(self.of_json(HoldPath::Commit, Some(cost)).await.unwrap()),
             Form::Process => {
                 self.take_singly(cost.saturating_sub(self.taken)).await.unwrap();
                 self.place.wait(BLOCK_ENDED).await;
             }
-            Form::Client => {
-                let Some((receipt, hits)) = self.loan.take() else { return };
-                let descriptor = Some(self.descriptor(None));
-                let back = LeaseReturn { descriptor, receipt, unused: hits - cost, used: cost };
-                self.place.return_hits(back).await;
-            }
+            Form::Client | Form::ClientJson => self.return_loan(cost).await,
             Form::Proxy => {
                 let place = self.place;
                 let Some(proxy) = &mut self.proxy else { return };
@@ -208,6 +261,24 @@ impl<'p> CellCaller<'p> {
                 for _ in 0..ENDED_AFTER {
                     proxy.report(place, REPORTS).await;
                 }
+            }
+        }
+    }
+
+    /// Ends the hits of a hold that was charged ahead without a cost, in a way of its form.
+    pub(super) async fn abandon(&mut self, way: Abandoned) {
+        let domain = "test".to_owned();
+        let id = ID.to_owned();
+        match (way, self.form) {
+            (Abandoned::Settled, _) => drop(self.of_hold(SETTLE, 0).await.unwrap()),
+            (Abandoned::Cancelled, Form::HoldJson) => {
+                self.of_json(HoldPath::Extend, None).await.unwrap();
+                self.of_json(HoldPath::Cancel, None).await.unwrap();
+            }
+            (Abandoned::Cancelled, _) => {
+                let descriptors = vec![self.descriptor(None)];
+                let cancel = CancelRequest { domain, descriptors, id };
+                self.place.hold(HoldCall::from(cancel)).await.unwrap();
             }
         }
     }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use tollgate::algorithm::amend::{Amendment, CounterReading};
 use tollgate::algorithm::time::Micros;
 
-use super::ahead::CellCaller;
+use super::ahead::{Abandoned, CellCaller, WARM};
 use super::place::{Place, StoreKind};
-use super::{Algorithm, Beside, Cell, Form, LIMIT};
+use super::{AHEAD, Algorithm, Beside, Cell, Form, LIMIT};
 use crate::rls::limit;
 
-/// Hits charged ahead, and the part of them that is used.
-const AHEAD: u32 = 20;
+/// The part of the hits charged ahead that is used.
 const COST: u32 = 12;
 /// Amounts of an override, of a candidate and of a grant.
 const OVERRIDE: u32 = 50;
@@ -29,7 +28,7 @@ const YEAR: i32 = 6;
 /// Returns what a cell does with a kind of store that is not expected of it.
 pub(super) async fn findings(cell: Cell, kind: &StoreKind) -> Vec<String> {
     let place = Place::new(kind).await;
-    place.install(&cell.policy(LIMIT));
+    place.install(&cell.whole_policy(LIMIT));
     let is_memory = *kind == StoreKind::Memory;
     let caller = CellCaller::new(&place, cell.form);
     let mut run = CellRun { cell, is_memory, caller, found: Vec::new() };
@@ -49,7 +48,7 @@ impl CellRun<'_> {
     async fn perform(&mut self, place: &Place) {
         match self.cell.beside {
             // A holder reports none of the entries.
-            Beside::Record if matches!(self.cell.form, Form::Client | Form::Proxy) => {
+            Beside::Record if self.cell.form.is_lent() => {
                 self.expect_no_loan().await;
                 self.fill(LIMIT).await;
             }
@@ -57,6 +56,7 @@ impl CellRun<'_> {
             Beside::Candidate => {
                 place.try_out(&self.cell.policy(CANDIDATE));
                 self.as_alone().await;
+                self.expect("judged", place.judged_by_candidate(), self.judged());
             }
             Beside::Grant => self.beside_a_grant().await,
             Beside::Reset => self.around_a_reset().await,
@@ -151,27 +151,63 @@ impl CellRun<'_> {
         // The window of a second is over.
         let is_over = self.cell.beside == Beside::PerSecond
             && matches!(self.cell.form, Form::Process | Form::Proxy);
-        let mut kept = if is_over { 0 } else { self.kept() };
+        let kept = if is_over { 0 } else { self.kept() };
         self.expect_used("at the end", kept).await;
-        let mut overrun = 0;
-        if self.cell.form.is_hold() && !self.is_permit() {
-            let ahead = self.charge().await;
-            self.caller.end(ahead, OVERRUN).await;
-            overrun = OVERRUN;
-            kept += overrun;
-            self.expect_used("after an overrun", kept).await;
-        }
-        let rest = overrun + self.fill(LIMIT).await;
+        let of_holds =
+            if self.cell.form.is_hold() { self.expect_other_ends(kept).await } else { 0 };
+        let rest = of_holds + self.fill(LIMIT).await;
         if self.cell.beside == Beside::Record {
-            let of_ahead = match self.cell.form {
-                // Refunds do not subtract.
-                Form::Plain | Form::Json | Form::Windows | Form::Calendar => ahead,
-                _ if self.is_permit() => ahead,
-                _ => COST,
-            };
+            // Refunds do not subtract.
+            let stands = self.cell.form.is_plain() || self.is_permit();
+            let of_ahead = if stands { ahead } else { COST };
             let tallied = self.caller.place.tallied().await;
             self.expect("tallied", tallied, (u64::from(of_ahead + rest), 1));
         }
+    }
+
+    /// Returns how often a candidate allows, denies, denies what was denied anyway, and does not
+    /// decide, if the cell is as alone. It charges nothing that it denies.
+    fn judged(&self) -> [u64; 4] {
+        let form = self.cell.form;
+        let extended = u64::from(form == Form::HoldJson);
+        match form {
+            // The rest is denied, and one more fits. What is lent is not judged.
+            form if form.is_lent() => [1, 1, 0, 0],
+            // Each hit by itself, the rest, and one more.
+            Form::Process => {
+                let denied = COST - CANDIDATE;
+                [CANDIDATE.into(), u64::from(denied) + 1, 1, 0]
+            }
+            // Three reserves and the rest are denied; ends always count as allowed.
+            _ if self.is_permit() => [4 + extended, 4, 0, 0],
+            // Costs are charged, since no reserve was: nothing fits any more.
+            form if form.is_hold() => [4 + extended, 5, 1, 0],
+            // The charge and the rest are denied; the refund is not, and one more fits.
+            _ => [2, 2, 0, 0],
+        }
+    }
+
+    /// Ends holds with more than was charged ahead, and without a cost. Returns their hits that are
+    /// tallied.
+    async fn expect_other_ends(&mut self, mut kept: u32) -> u32 {
+        let mut tallied = 0;
+        if !self.is_permit() {
+            let ahead = self.charge().await;
+            self.caller.end(ahead, OVERRUN).await;
+            kept += OVERRUN;
+            tallied += OVERRUN;
+            self.expect_used("after an overrun", kept).await;
+        }
+        for way in [Abandoned::Settled, Abandoned::Cancelled] {
+            let ahead = self.charge().await;
+            self.caller.abandon(way).await;
+            let is_released = way == Abandoned::Cancelled || self.cell.form == Form::Hold;
+            let stands = if is_released { 0 } else { ahead };
+            tallied += if self.is_permit() { ahead } else { stands };
+            kept += if self.is_permit() { 0 } else { stands };
+            self.expect_used(&format!("by a hold that was {way:?}"), kept).await;
+        }
+        tallied
     }
 
     async fn beside_a_grant(&mut self) {
@@ -185,7 +221,7 @@ impl CellRun<'_> {
         let used = self.used().await;
         self.expect("used ahead", used, LIMIT.into());
         match self.cell.form {
-            Form::Client | Form::Proxy => {
+            form if form.is_lent() => {
                 self.expect("ahead", ahead, Ok(None));
                 let left = self.grant_left().await;
                 self.expect("left of the grant", left, GRANT.into());
@@ -197,12 +233,8 @@ impl CellRun<'_> {
         self.caller.end(AHEAD, COST).await;
         let (used, left) = match self.cell.form {
             // A refund returns nothing to a grant.
-            Form::Plain | Form::Json | Form::Windows | Form::Calendar => {
-                (LIMIT - (AHEAD - COST), GRANT - AHEAD)
-            }
-            Form::Hold | Form::HoldService | Form::HoldJson if self.is_permit() => {
-                (LIMIT, GRANT - AHEAD)
-            }
+            form if form.is_plain() => (LIMIT - (AHEAD - COST), GRANT - AHEAD),
+            _ if self.is_permit() => (LIMIT, GRANT - AHEAD),
             _ => (LIMIT, GRANT - COST),
         };
         self.expect_used("at the end", used).await;
@@ -218,18 +250,16 @@ impl CellRun<'_> {
         // Charges of the instant of the reset are taken for earlier ones.
         self.caller.place.wait(Duration::from_millis(1)).await;
         self.caller.end(ahead, COST).await;
-        let kept = match self.cell.form {
-            // The cost of an ID that is not known any more, and what a proxy has admitted since.
-            Form::Hold | Form::HoldService | Form::HoldJson | Form::Proxy => self.kept(),
-            _ => 0,
-        };
+        // The cost of an ID that is not known any more, and what a proxy has admitted since.
+        let is_charged = self.cell.form.is_hold() || self.cell.form == Form::Proxy;
+        let kept = if is_charged { self.kept() } else { 0 };
         self.expect_used("at the end", kept).await;
         self.fill(LIMIT).await;
     }
 
     async fn around_an_edit(&mut self, place: &Place) {
         let ahead = self.charge().await;
-        EDITED.iter().for_each(|amount| place.install(&self.cell.policy(*amount)));
+        EDITED.iter().for_each(|amount| place.install(&self.cell.whole_policy(*amount)));
         self.caller.end(ahead, COST).await;
         self.expect_used("at the end", self.kept()).await;
         self.fill(EDITED[1]).await;
@@ -237,27 +267,27 @@ impl CellRun<'_> {
 
     async fn around_a_hit_of_others(&mut self, place: &Place) {
         let ahead = self.charge().await;
-        place.install(&self.cell.without_form().policy(LIMIT));
+        place.install(&self.cell.without_form().whole_policy(LIMIT));
         let is_admitted = self.caller.is_admitted(1).await;
         self.expect("a hit is admitted", is_admitted, Ok(true));
-        place.install(&self.cell.policy(LIMIT));
+        place.install(&self.cell.whole_policy(LIMIT));
         self.caller.end(ahead, COST).await;
         self.expect_used("at the end", 1 + self.kept()).await;
         self.fill(LIMIT).await;
     }
 
     async fn by_an_override(&mut self) {
-        if self.cell.form == Form::Proxy {
-            // A bucket has no limit of its own.
+        if self.cell.form == Form::Proxy || self.cell.form.is_of_gateway() {
+            // A bucket has no limit of its own, nor has the descriptor of a mapping.
             return self.as_alone().await;
         }
         self.caller.limit = limit(OVERRIDE, YEAR);
         let ahead = self.caller.charge_ahead(AHEAD).await;
-        if self.cell.form == Form::Client {
+        if self.cell.form.is_of_client() {
             let is_refused = ahead.is_err_and(|error| error.contains("entries only"));
             return self.expect("a loan is refused", is_refused, true);
         }
-        let expected = if self.cell.form == Form::Process { 10 } else { AHEAD };
+        let expected = if self.cell.form == Form::Process { WARM } else { AHEAD };
         self.expect("ahead", ahead, Ok(Some(expected)));
         self.caller.end(AHEAD, COST).await;
         self.expect_used("at the end", self.kept()).await;
@@ -274,7 +304,7 @@ impl CellRun<'_> {
         self.expect_used("by the limit", LIMIT).await;
         let ahead = self.caller.charge_ahead(AHEAD).await;
         match self.cell.form {
-            Form::Client | Form::Proxy => self.expect("ahead", ahead, Ok(None)),
+            form if form.is_lent() => self.expect("ahead", ahead, Ok(None)),
             Form::Process => {}
             _ => self.expect("ahead", ahead, Ok(Some(AHEAD))),
         }
@@ -285,20 +315,20 @@ impl CellRun<'_> {
         }
         self.caller.end(AHEAD, COST).await;
         let used = match self.cell.form {
-            Form::Plain | Form::Json | Form::Windows | Form::Calendar => LIMIT - (AHEAD - COST),
+            form if form.is_plain() => LIMIT - (AHEAD - COST),
             // Nothing was charged, so the cost is.
-            Form::Hold | Form::HoldService | Form::HoldJson => LIMIT + self.kept(),
-            Form::Process | Form::Client | Form::Proxy => LIMIT,
+            form if form.is_hold() => LIMIT + self.kept(),
+            _ => LIMIT,
         };
         self.expect_used("at the end", used).await;
     }
 
     async fn as_a_vote(&mut self) {
-        if matches!(self.cell.form, Form::Client | Form::Proxy) {
+        if self.cell.form.is_lent() {
             self.expect_no_loan().await;
         } else {
             let ahead = self.caller.charge_ahead(AHEAD).await;
-            let expected = if self.cell.form == Form::Process { 10 } else { AHEAD };
+            let expected = if self.cell.form == Form::Process { WARM } else { AHEAD };
             self.expect("ahead", ahead, Ok(Some(expected)));
             self.caller.end(AHEAD, COST).await;
             self.expect_used("at the end", self.kept()).await;

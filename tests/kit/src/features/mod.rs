@@ -18,6 +18,8 @@ use crate::traces::simulated::in_paused_time;
 
 /// Hits of the limit of a cell.
 const LIMIT: u32 = 1_000;
+/// Hits charged ahead.
+const AHEAD: u32 = 20;
 
 /// An algorithm, as a policy names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,10 @@ pub enum Form {
     Plain,
     /// In JSON.
     Json,
+    /// By ext_authz, of a gateway.
+    ExtAuthz,
+    /// By `/auth/NAME`, of a gateway.
+    ForwardAuth,
     /// Of a limit with several windows.
     Windows,
     /// Of windows of a calendar.
@@ -49,6 +55,8 @@ pub enum Form {
     Process,
     /// Lent to a client.
     Client,
+    /// Lent to a client, in JSON.
+    ClientJson,
     /// Lent to a proxy by RLQS.
     Proxy,
 }
@@ -81,9 +89,11 @@ pub const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Concurrency,
 ];
 
-pub const FORMS: [Form; 10] = [
+pub const FORMS: [Form; 13] = [
     Form::Plain,
     Form::Json,
+    Form::ExtAuthz,
+    Form::ForwardAuth,
     Form::Windows,
     Form::Calendar,
     Form::Hold,
@@ -91,6 +101,7 @@ pub const FORMS: [Form; 10] = [
     Form::HoldJson,
     Form::Process,
     Form::Client,
+    Form::ClientJson,
     Form::Proxy,
 ];
 
@@ -139,6 +150,28 @@ impl Form {
     const fn is_hold(self) -> bool {
         matches!(self, Self::Hold | Self::HoldService | Self::HoldJson)
     }
+
+    const fn is_of_client(self) -> bool {
+        matches!(self, Self::Client | Self::ClientJson)
+    }
+
+    /// Returns `true` if a holder of its own decides on requests.
+    const fn is_lent(self) -> bool {
+        self.is_of_client() || matches!(self, Self::Proxy)
+    }
+
+    const fn is_leased(self) -> bool {
+        self.is_lent() || matches!(self, Self::Process)
+    }
+
+    /// Returns `true` for charges that nothing remembers: refunds give them back.
+    const fn is_plain(self) -> bool {
+        !self.is_hold() && !self.is_leased()
+    }
+
+    const fn is_of_gateway(self) -> bool {
+        matches!(self, Self::ExtAuthz | Self::ForwardAuth)
+    }
 }
 
 impl Cell {
@@ -162,14 +195,7 @@ impl Cell {
                 format!("windows: [{{ {one} }}, {two}]")
             }
             Form::Calendar => format!("{one}, calendar: true, time_zone: Europe/Berlin"),
-            Form::Plain
-            | Form::Json
-            | Form::Hold
-            | Form::HoldService
-            | Form::HoldJson
-            | Form::Process
-            | Form::Client
-            | Form::Proxy => one,
+            _ => one,
         }
     }
 
@@ -191,7 +217,9 @@ impl Cell {
             parts.push(self.windows(amount));
         }
         if self.form.is_hold() || is_permit {
-            parts.push("hold: { ttl: 10m }".to_owned());
+            let releases = self.form == Form::Hold && !is_permit;
+            let on_settle = if releases { ", on_settle: release" } else { "" };
+            parts.push(format!("hold: {{ ttl: 10m{on_settle} }}"));
         } else {
             parts.push("charge: admitted".to_owned());
         }
@@ -199,7 +227,9 @@ impl Cell {
         let ttl = if self.beside == Beside::PerSecond { "50ms" } else { "1s" };
         let lease = match self.form {
             Form::Process => format!("lease: {{ size: 10%, ttl: {ttl} }}"),
-            Form::Client => format!("lease: {{ size: 10%, ttl: {ttl}, holders: [client] }}"),
+            Form::Client | Form::ClientJson => {
+                format!("lease: {{ size: 10%, ttl: {ttl}, holders: [client] }}")
+            }
             Form::Proxy => {
                 format!("lease: {{ size: 10%, ttl: {ttl}, rlqs: {{ ttl: 10s, size: 10% }} }}")
             }
@@ -227,17 +257,20 @@ impl Cell {
         format!("domain: test\ndescriptors:\n{rules}")
     }
 
+    /// Returns the policy of the cell, with the mapping of a gateway if there is one.
+    fn whole_policy(self, amount: u32) -> String {
+        let mut policy = self.policy(amount);
+        if self.form.is_of_gateway() {
+            policy += &format!(
+                "requests:\n  - name: gateway\n    descriptors:\n      - {{ hits: {AHEAD}, entries: {{ k0: a }} }}\n"
+            );
+        }
+        policy
+    }
+
     /// Returns the cell whose limit has neither holds nor leases.
     fn without_form(self) -> Self {
-        let form = match self.form {
-            Form::Hold
-            | Form::HoldService
-            | Form::HoldJson
-            | Form::Process
-            | Form::Client
-            | Form::Proxy => Form::Plain,
-            Form::Plain | Form::Json | Form::Windows | Form::Calendar => self.form,
-        };
+        let form = if self.form.is_plain() { self.form } else { Form::Plain };
         Self { form, ..self }
     }
 
@@ -254,9 +287,7 @@ impl Cell {
             (Form::Calendar, _) if algorithm != Algorithm::FixedWindow => {
                 "`calendar` does not apply to"
             }
-            (Form::Process | Form::Client | Form::Proxy, _) if is_permit => {
-                "`lease` and `hold` cannot be combined"
-            }
+            _ if form.is_leased() && is_permit => "`lease` and `hold` cannot be combined",
             (Form::Calendar, Beside::PerSecond) => "`calendar` does not support the unit `second`",
             (Form::Windows, Beside::Override) => "the limit has several windows",
             (Form::Calendar, Beside::Override) => "calendar windows cannot take the period",
@@ -271,11 +302,9 @@ impl Cell {
     /// Returns the reason for which `check` says that a lease has no effect; `None` if it has one.
     fn warning(self) -> Option<&'static str> {
         match (self.form, self.beside) {
-            (Form::Client, Beside::Record) => Some("no hits are lent to clients"),
+            (form, Beside::Record) if form.is_of_client() => Some("no hits are lent to clients"),
             (Form::Proxy, Beside::Record) => Some("no hits are lent to proxies"),
-            (Form::Process | Form::Client | Form::Proxy, Beside::Quota) => {
-                Some("lease has no effect")
-            }
+            (form, Beside::Quota) if form.is_leased() => Some("lease has no effect"),
             _ => None,
         }
     }
@@ -285,7 +314,7 @@ impl Cell {
     /// # Panics
     /// If a call fails that cannot.
     pub fn broken(self) -> Vec<String> {
-        let compiled = compile(&self.policy(LIMIT), false);
+        let compiled = compile(&self.whole_policy(LIMIT), false);
         match (compiled, self.refusal()) {
             (Err(report), Some(reason)) if report.contains(reason) => return Vec::new(),
             (Err(report), _) => return vec![format!("{self:?} is refused: {report}")],

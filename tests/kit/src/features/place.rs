@@ -5,18 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
+use serde_json::Value;
 use tollgate::algorithm::amend::{Amendment, CounterReading};
 use tollgate::algorithm::share::Share;
 use tollgate::algorithm::time::{Micros, Timestamp};
 use tollgate::descriptor::{Entry, KeyBuffer};
-use tollgate::grpc::json::request_text;
-use tollgate::grpc::proto::lease::lease_answer::Answer;
-use tollgate::grpc::proto::lease::{ExchangeRequest, LeaseResult, LeaseReturn, LeaseWant};
+use tollgate::grpc::json::{exchange_response, exchange_text, request_text};
+use tollgate::grpc::proto::auth::attribute_context::{self, HttpRequest};
+use tollgate::grpc::proto::auth::{AttributeContext, CheckRequest, CheckResponse};
+use tollgate::grpc::proto::lease::{ExchangeRequest, ExchangeResponse};
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::RequestBounds;
 use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::service::gateway::{CheckCaller, GatewayCall};
 use tollgate::grpc::service::{HoldCall, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes, Snapshot};
+use tollgate::policy::requests::GatewayRequest;
 use tollgate::policy::{self, CompileOptions, Loaded, Source};
 use tollgate::store::any::AnyStore;
 use tollgate::store::backend::Backend as _;
@@ -25,6 +29,7 @@ use tollgate::store::fallback::{Fallback, OwnShare};
 use tollgate::store::layer::Layered;
 use tollgate::store::memory::{Bounds, MemoryStore};
 use tollgate::store::redis::{RedisOptions, RedisStore, RedisUrl, Time};
+use tollgate::telemetry::candidates::{CandidateMetrics, CandidateSource};
 use tollgate::telemetry::metrics::Metrics;
 
 use crate::rls::request;
@@ -174,19 +179,48 @@ impl Place {
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
     }
 
-    /// Asks for a loan. Returns the answer, or the error.
-    pub(super) async fn borrow_hits(&self, want: LeaseWant) -> Result<Answer, String> {
-        let call = ExchangeRequest { domain: "test".into(), wants: vec![want], returns: vec![] };
-        let answered = self.service.exchange(call, self.service.http_caller(), None).await;
-        let mut answered = answered.map_err(|status| status.to_string())?;
-        Ok(answered.answers.remove(0).answer.unwrap())
+    /// Asks for a decision of a gateway by ext_authz. Returns `true` if the request is admitted, or
+    /// the error.
+    pub(super) async fn check(&self) -> Result<bool, String> {
+        let http = HttpRequest { method: "GET".into(), path: "/".into(), ..Default::default() };
+        let request = attribute_context::Request { http: Some(http), ..Default::default() };
+        let attributes = AttributeContext { request: Some(request), ..Default::default() };
+        let message = CheckRequest { attributes: Some(attributes) }.encode_to_vec();
+        let caller =
+            CheckCaller { is_gateway: true, caller: self.service.http_gateway(), mapping: None };
+        let mut answer = Vec::new();
+        let checked = self.service.check(&message, caller, None, &mut answer).await;
+        checked.map_err(|status| status.to_string())?;
+        let answer = CheckResponse::decode(answer.as_slice()).unwrap();
+        Ok(answer.status.unwrap().code == tonic::Code::Ok as i32)
     }
 
-    /// Returns a loan.
-    pub(super) async fn return_hits(&self, back: LeaseReturn) -> LeaseResult {
-        let call = ExchangeRequest { domain: "test".into(), wants: vec![], returns: vec![back] };
-        let answered = self.service.exchange(call, self.service.http_caller(), None).await.unwrap();
-        LeaseResult::try_from(answered.results[0]).unwrap()
+    /// Asks for a decision of a gateway as `/auth/NAME` does. Returns `true` if the request is
+    /// admitted, or the error.
+    pub(super) async fn forward_auth(&self) -> Result<bool, String> {
+        let http = GatewayRequest {
+            method: b"GET",
+            host: b"shop",
+            target: b"/",
+            ..GatewayRequest::default()
+        };
+        let call =
+            GatewayCall { mapping: Some("gateway"), http, caller: self.service.http_gateway() };
+        let answered = self.service.decide_http(call, None).await;
+        Ok(answered.map_err(|status| status.to_string())?.denial.is_none())
+    }
+
+    /// Makes a call of `LeaseService`. Returns its response, or the error.
+    pub(super) async fn exchange(&self, call: ExchangeRequest) -> Result<ExchangeResponse, String> {
+        let answered = self.service.exchange(call, self.service.http_caller(), None).await;
+        answered.map_err(|status| status.to_string())
+    }
+
+    /// Makes a call of `LeaseService` in JSON. Returns its response, or the error.
+    pub(super) async fn exchange_json(&self, call: &Value) -> Result<Value, String> {
+        let call = exchange_text(call.to_string().as_bytes()).map_err(|error| error.to_string())?;
+        let response = self.exchange(call).await?;
+        exchange_response(&response).map_err(|error| error.to_string())
     }
 
     /// Changes the counter, and returns it.
@@ -210,6 +244,14 @@ impl Place {
         let tallies = limiter.store().backend().tallies(&key).await.unwrap();
         let of_entry = tallies.iter().find(|tally| &*tally.entry == b"k0=a");
         of_entry.map_or((0, 0), |tally| (tally.charged, tally.denied))
+    }
+
+    /// Returns how often the candidate of the limit allowed, denied, denied what was denied anyway,
+    /// and did not decide.
+    pub(super) fn judged_by_candidate(&self) -> [u64; 4] {
+        let series = self.metrics.candidates.of_rule(CandidateSource::Policy, "test", "k0");
+        let CandidateMetrics { allowed, denied, denied_already, unknown } = series;
+        [allowed, denied, denied_already, unknown].map(|counter| counter.get())
     }
 
     /// Lets the servers refuse all writes. Returns what ends that.
