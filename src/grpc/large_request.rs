@@ -22,9 +22,9 @@ const COVERED_DESCRIPTORS: usize = 2;
 /// encoded request, its replies, its part of a batch.
 const STORE_CALL: usize = 1536;
 /// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
-const OF_DESCRIPTOR: usize = 1536;
+pub const OF_DESCRIPTOR: usize = 1536;
 /// Memory of an entry in a list that doubles when full, in bytes.
-const OF_ENTRY: usize = 64;
+pub const OF_ENTRY: usize = 64;
 
 /// Memory of the call of a gateway that waits for its store in bytes, without its descriptors:
 /// its future, the attributes that its mapping reads.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{FlagError, FlagValue, MemorySettings, Problems, Size, deferred, parse};
+use crate::grpc::large_request::{OF_DESCRIPTOR, OF_ENTRY};
 use crate::grpc::request::RequestBounds;
 use crate::grpc::server::MessageBounds;
 use crate::http2::Limits;
@@ -13,15 +14,17 @@ use crate::http2::server::Lifetime;
 #[group(skip)]
 #[command(next_help_heading = "Resource limits")]
 pub(super) struct Flags {
-    /// Maximum number of descriptors in a request.
-    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", default_value = "1024", value_parser = deferred(descriptors))]
-    max_descriptors: FlagValue<usize>,
+    /// Maximum number of descriptors in a request; default: 1024, or fewer if they take more than a
+    /// quarter of --client-memory-max.
+    #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", value_parser = deferred(descriptors))]
+    max_descriptors: Option<FlagValue<usize>>,
     /// Maximum number of entries in a descriptor.
     #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "1024", value_parser = deferred(parse::count))]
     max_entries: FlagValue<usize>,
-    /// Maximum number of entries in all descriptors of a request together.
-    #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", default_value = "65536", value_parser = deferred(parse::count))]
-    max_request_entries: FlagValue<usize>,
+    /// Maximum number of entries in all descriptors of a request together; default: 65536, or fewer
+    /// if they take more than a quarter of --client-memory-max.
+    #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", value_parser = deferred(parse::count))]
+    max_request_entries: Option<FlagValue<usize>>,
     /// Maximum size of a request; default: 4MiB, as in envoyproxy/ratelimit, or less if a quarter
     /// of --client-memory-max is less.
     #[arg(long, env = "TOLLGATE_MAX_MESSAGE", value_name = "SIZE", value_parser = deferred(parse::bytes))]
@@ -95,7 +98,11 @@ pub struct LimitSettings {
 /// Default of `--max-message`, and its bytes: the default of envoyproxy/ratelimit.
 const DEFAULT_MAX_MESSAGE: &str = "4MiB";
 const DEFAULT_MAX_MESSAGE_BYTES: usize = 4 << 20;
-/// Divisor of the memory for clients for what one message, or one header list, may take.
+/// Defaults of `--max-descriptors` and of `--max-request-entries`.
+const DEFAULT_MAX_DESCRIPTORS: usize = 1024;
+const DEFAULT_MAX_ENTRIES: usize = 65_536;
+/// Divisor of the memory for clients for what one message, its descriptors or its entries, or one
+/// header list, may take.
 const SHARE_OF_CLIENTS: usize = 4;
 /// Largest value of `--max-header-list`, in bytes.
 const MAX_HEADER_LIST: usize = 1 << 20;
@@ -168,16 +175,20 @@ fn message_room(max: usize) -> String {
 
 impl Flags {
     pub(super) fn resolve(self, memory: &MemorySettings, problems: &mut Problems) -> LimitSettings {
-        let request = RequestBounds {
-            descriptors: problems.take(self.max_descriptors),
-            entries: problems.take(self.max_entries),
-            all_entries: problems.take(self.max_request_entries),
-        };
         let streams = problems.take(self.max_streams);
         let max_age_grace = problems.take(self.max_connection_age_grace);
         let max_age = problems.take(self.max_connection_age);
         // One connection may hold at most a quarter of the memory for clients.
         let share = memory.clients.div_euclid(SHARE_OF_CLIENTS);
+        let mut count = |given: Option<FlagValue<usize>>, default: usize, bytes: usize| match given
+        {
+            Some(given) => problems.take(given),
+            None => default.min(share.div_euclid(bytes)),
+        };
+        let descriptors = count(self.max_descriptors, DEFAULT_MAX_DESCRIPTORS, OF_DESCRIPTOR);
+        let all_entries = count(self.max_request_entries, DEFAULT_MAX_ENTRIES, OF_ENTRY);
+        let entries = problems.take(self.max_entries);
+        let request = RequestBounds { descriptors, entries, all_entries };
         let max_message = match self.max_message {
             Some(max) => problems.take(max),
             None => DEFAULT_MAX_MESSAGE_BYTES.min(share),
@@ -205,11 +216,16 @@ impl Flags {
             per_address: self.max_connections_per_address.map(|most| problems.take(most)),
             leaving: MAX_LEAVING,
         };
-        for (flag, bytes) in
-            [("--max-message", max_message), ("--max-header-list", max_header_list)]
-        {
+        for (flag, bytes) in [
+            ("--max-descriptors", descriptors.saturating_mul(OF_DESCRIPTOR)),
+            ("--max-request-entries", all_entries.saturating_mul(OF_ENTRY)),
+            ("--max-message", max_message),
+            ("--max-header-list", max_header_list),
+        ] {
             if bytes > share {
-                let needed = Size(bytes.saturating_mul(SHARE_OF_CLIENTS));
+                // In whole MiB, since sizes are shown rounded down.
+                let needed = bytes.saturating_mul(SHARE_OF_CLIENTS).div_ceil(1 << 20);
+                let needed = Size(needed.saturating_mul(1 << 20));
                 let found = Size(memory.clients);
                 let what = format_args!(
                     "requires --client-memory-max of at least {needed}, found {found}"

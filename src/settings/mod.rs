@@ -219,6 +219,28 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_request_fits_the_memory_of_a_connection() {
+        let resolve = |flags: &str| resolve(&format!("--client-memory-max {flags}"));
+        let bounds = |flags: &str| {
+            let (settings, problems) = resolve(flags);
+            assert_eq!(problems, [], "{flags}");
+            (settings.limits.request.descriptors, settings.limits.request.all_entries)
+        };
+        assert_eq!(bounds("32MiB"), (1024, 65_536));
+        assert_eq!(bounds("4MiB"), (682, 16_384));
+        assert_eq!(bounds("96MiB --max-descriptors 16384"), (16_384, 65_536));
+        let problem = |flags: &str| resolve(flags).1[0].to_string();
+        assert_eq!(
+            problem("32MiB --max-descriptors 16384"),
+            "--max-descriptors: requires --client-memory-max of at least 96MiB, found 32MiB"
+        );
+        assert_eq!(
+            problem("4MiB --max-request-entries 16385"),
+            "--max-request-entries: requires --client-memory-max of at least 5MiB, found 4MiB"
+        );
+    }
+
+    #[test]
     fn sentinels_have_a_login_of_their_own() {
         let (settings, _) = resolve(
             "--store redis-sentinel://m@h --redis-user a --redis-password b --sentinel-user c --sentinel-password d",

@@ -24,8 +24,8 @@ pub(super) fn slow_heads(target: Target) -> BoxFuture<'static, ()> {
     slow(target.http, b"GET /livez HTTP/1.1\r\nx: ", 1_000)
 }
 
-/// Sends bodies byte by byte, on more connections than the port keeps. None of them gets as far as a
-/// slot, which a request takes once its body is there.
+/// Sends bodies byte by byte, on more connections than the port keeps. None of them takes a slot,
+/// which a request does once its body is there.
 pub(super) fn slow_bodies(target: Target) -> BoxFuture<'static, ()> {
     slow(target.http, b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n", 1_000)
 }
