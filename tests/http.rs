@@ -126,6 +126,51 @@ async fn an_invalid_request_is_400_with_the_reason() {
     assert_eq!(web.send("POST", "/json", vec![b' '; 1025]).await.status, 413);
 }
 
+/// Bodies that two readers could take for different requests: each is the request of one hit by Zoe
+/// (of more, as the number says), or refused.
+#[tokio::test]
+async fn every_spelling_of_a_request_in_json_counts_as_one_reading_of_it_or_is_refused() {
+    let (_service, web) = serve(&daily("user", 1_000), &[]);
+    let zoe = |more: &str| {
+        format!(
+            r#"{{"domain": "test", "descriptors": [{{"entries": [{{"key": "user", "value": "zoe"}}]}}]{more}}}"#
+        )
+    };
+    let entry = |entry: &str| zoe("").replace(r#""value": "zoe""#, entry);
+    let one = |more: &str| zoe("").replace("}]}]", &format!("}}]{more}}}]"));
+    let spellings = [
+        (zoe(""), 1),
+        (entry(r#""\u0076alue": "\u007aoe""#), 1),
+        (zoe(r#", "hits_addend": 2"#), 2),
+        (zoe(r#", "hitsAddend": 1e1"#), 10),
+        (one(r#", "hitsAddend": "7""#), 7),
+        (one(r#", "hitsAddend": null, "isNegativeHits": null"#), 1),
+        (entry(r#""value": "ann", "value": "zoe""#), 0),
+        (entry(r#""\u0076alue": "ann", "value": "zoe""#), 0),
+        (entry(r#""Value": "zoe""#), 0),
+        (entry(r#""value": "zoe\ud800""#), 0),
+        (zoe(r#", "hits_addend": 0, "hitsAddend": 5"#), 0),
+        (zoe(r#", "hitsAddend": 5, "hits_addend": 0"#), 0),
+        (one(r#", "isNegativeHits": true, "is_negative_hits": false"#), 0),
+        (zoe(r#", "descriptors": []"#), 0),
+        (zoe(r#", "hitsAddend": -1"#), 0),
+        (zoe(r#", "hitsAddend": 1.5"#), 0),
+        (zoe(r#", "hitsAddend": "4294967297""#), 0),
+        (format!("\u{feff}{}", zoe("")), 0),
+        (zoe("").replace(r#""zoe""#, r#"["zoe"]"#), 0),
+    ];
+    let mut left = 1_000;
+    for (body, hits) in spellings {
+        let reply = web.send("POST", "/json", body.clone()).await;
+        left -= hits;
+        let is_charged = reply.body.contains(&format!(r#""limitRemaining":{left},"#));
+        assert_eq!(is_charged, hits > 0, "{body}: {}", reply.body);
+        assert_eq!(reply.status, if hits > 0 { 200 } else { 400 }, "{body}: {}", reply.body);
+    }
+    let last = web.send("POST", "/json", zoe("")).await.body;
+    assert!(last.contains(&format!(r#""limitRemaining":{},"#, left - 1)), "{last}");
+}
+
 #[tokio::test]
 async fn a_body_has_at_most_64_kib_and_any_content_type() {
     let (_service, web) = serve(&daily("user", 2), &[]);
