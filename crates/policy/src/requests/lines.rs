@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use tollgate_core::algorithm::words;
 
+use super::target::decoded;
 use super::{MAX_VALUE_BYTES, Unmappable};
 
 words! {
@@ -72,10 +73,43 @@ impl<'n, 'a> LineValues<'n, 'a> {
         Ok(())
     }
 
+    /// Adds a parameter of a query, as received.
+    ///
+    /// # Errors
+    /// [`Unmappable::Spelling`], and those of [`Self::add`].
+    pub(super) fn add_parameter(&mut self, parameter: &'a [u8]) -> Result<(), Unmappable> {
+        let mut parts = parameter.splitn(2, |byte| *byte == b'=');
+        let name = decoded(parts.next().unwrap_or_default());
+        let value = parts.next().unwrap_or_default();
+        let refuses = |known: &&LineName| known.repeated == Repeated::Refuse;
+        let is_known = self.names.iter().any(|known| *known.name == *name);
+        let is_other_spelling = |known: &LineName| {
+            !is_known && folded(&known.name).eq(folded(&name))
+                || parameter.split(|byte| *byte == b';').skip(1).any(|piece| {
+                    let end = piece.iter().position(|byte| *byte == b'=').unwrap_or(piece.len());
+                    folded(&known.name).eq(folded(&decoded(piece.get(..end).unwrap_or(piece))))
+                })
+        };
+        if self.names.iter().filter(refuses).any(is_other_spelling) {
+            return Err(Unmappable::Spelling);
+        }
+        self.add(&name, || decoded(value).into(), false)
+    }
+
     /// Returns the value of each name.
     pub(super) fn finish(self) -> LineTexts<'a> {
         self.values
     }
+}
+
+/// Returns the name under which some servers read a parameter: PHP leaves out spaces before it and
+/// what follows a bracket or a zero, and reads spaces and dots as underscores; ASP.NET ignores case.
+fn folded(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    let name = name.iter().skip_while(|byte| **byte == b' ');
+    name.take_while(|byte| !matches!(byte, b'[' | 0)).map(|byte| match byte {
+        b' ' | b'.' => b'_',
+        byte => byte.to_ascii_lowercase(),
+    })
 }
 
 /// Returns the text before the first comma.

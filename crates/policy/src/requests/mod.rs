@@ -31,7 +31,7 @@ pub(crate) use self::lines::LineName;
 pub use self::lines::Repeated;
 use self::lines::{LineTexts, LineValues, join};
 pub use self::mapped::MappedRequest;
-use self::target::{NormalTarget, decoded, in_lower_case};
+use self::target::{NormalTarget, in_lower_case};
 pub(super) use self::target::{normal_host, normal_path};
 use super::pattern::Pattern;
 
@@ -184,6 +184,12 @@ pub enum Unmappable {
          lines; `repeated` of the source may allow it"
     )]
     Repeated,
+    /// Some servers would read a parameter as one that the mapping reads.
+    #[error(
+        "some servers read a query parameter of this name as one that the mapping reads: another case, \
+         a space, `.` or `[` in it, or `;` before it; `repeated` of the source may allow it"
+    )]
+    Spelling,
     /// A value that the mapping reads is too long.
     #[error("a value is longer than {MAX_VALUE_BYTES} bytes")]
     TooLong,
@@ -295,10 +301,7 @@ impl RequestMapping {
         let parameters =
             query.split(|byte| *byte == b'&').filter(|_| !self.names.queries.is_empty());
         for parameter in parameters {
-            let mut parts = parameter.splitn(2, |byte| *byte == b'=');
-            let name = decoded(parts.next().unwrap_or_default());
-            let value = parts.next().unwrap_or_default();
-            values.add(&name, || decoded(value).into(), false)?;
+            values.add_parameter(parameter)?;
         }
         Ok(values.finish())
     }

@@ -147,6 +147,7 @@ impl<S: Store> Rls<S> {
             Unmappable::Ambiguous
             | Unmappable::TwoSlashes
             | Unmappable::Repeated
+            | Unmappable::Spelling
             | Unmappable::NoAddress
             | Unmappable::Metadata => StatusCode::BAD_REQUEST,
             Unmappable::TooLong | Unmappable::TooManyHeaders => {

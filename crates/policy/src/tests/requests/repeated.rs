@@ -31,6 +31,26 @@ fn a_value_that_occurs_twice_is_refused_unless_its_source_says_which_counts() {
         let found = mapped(&of(repeated), &http).map(|descriptors| descriptors[1].clone());
         assert_eq!(found, expected.ok_or(Unmappable::Repeated), "{repeated}");
     }
+    for (query, is_refused) in [
+        ("Page=1", true),
+        ("page[]=1", true),
+        ("page[", true),
+        ("+page=1", true),
+        ("%20page", true),
+        ("%70a%67E=1", true),
+        ("page%00x=1", true),
+        ("a=1;page=2", true),
+        ("a;PAGE", true),
+        ("page=1;page=2", true),
+        ("page=1;a=2", false),
+        ("pages=1&a.page=2&[page]=3&a%3Bpage=4&page+=5", false),
+    ] {
+        let target = format!("/a/b?{query}");
+        let http = GatewayRequest { host: b"a.example.com", ..get(&target, &[]) };
+        let found = mapped(&of("refuse"), &http);
+        assert_eq!(found == Err(Unmappable::Spelling), is_refused, "{query}: {found:?}");
+        assert!(mapped(&of("first"), &http).is_ok(), "{query}");
+    }
     // What no source reads may occur as often as it likes, and hops are a list.
     let others = [
         ("accept", "a"),
