@@ -21,8 +21,16 @@ type Hold struct {
 	context  context.Context
 	reserved *tollgatev1.ReserveRequest
 	settings callOptions
-	isOpen   atomic.Bool
+	state    atomic.Int32
 }
+
+// States of a hold. An end that had no answer may be sent again: an end with the ID is done once.
+const (
+	holdEnded int32 = iota
+	holdOpen
+	holdCommitUnanswered
+	holdCancelUnanswered
+)
 
 // Reserve reserves an estimate. Defer Close, which cancels the hold unless it was committed. Errors are those of
 // ShouldRateLimit.
@@ -56,7 +64,9 @@ func (c *Client) Reserve(ctx context.Context, domain string, descriptors []Descr
 	}
 	// Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After a
 	// denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
-	hold.isOpen.Store(decision.Allowed && decision.Code != OverLimit && !isRejected)
+	if decision.Allowed && decision.Code != OverLimit && !isRejected {
+		hold.state.Store(holdOpen)
+	}
 	return hold, nil
 }
 
@@ -66,29 +76,38 @@ func (h *Hold) ID() string { return h.reserved.Id }
 // Allowed reports whether to do the work.
 func (h *Hold) Allowed() bool { return h.Decision.Allowed }
 
-// Commit replaces the estimate with the cost of the work, which may be 0 or above the estimate.
+// Commit replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may
+// be called again.
 func (h *Hold) Commit(ctx context.Context, hits uint32) (Decision, error) {
-	if !h.isOpen.CompareAndSwap(true, false) {
-		return h.Decision, nil
-	}
 	request := &tollgatev1.CommitRequest{
 		Domain: h.reserved.Domain, Descriptors: h.reserved.Descriptors, Id: h.reserved.Id, Hits: hits,
 	}
-	return h.client.call(ctx, holdService+"Commit", request, h.settings)
+	return h.end(holdCommitUnanswered, func() (Decision, error) {
+		return h.client.call(ctx, holdService+"Commit", request, h.settings)
+	})
 }
 
 // Cancel gives the hits back. A repeated call has no effect.
 func (h *Hold) Cancel(ctx context.Context) (Decision, error) {
-	if !h.isOpen.CompareAndSwap(true, false) {
+	return h.end(holdCancelUnanswered, func() (Decision, error) { return h.cancel(ctx) })
+}
+
+// end makes a call that ends the hold, unless it has ended.
+func (h *Hold) end(unanswered int32, call func() (Decision, error)) (Decision, error) {
+	if !h.state.CompareAndSwap(holdOpen, holdEnded) && !h.state.CompareAndSwap(unanswered, holdEnded) {
 		return h.Decision, nil
 	}
-	return h.cancel(ctx)
+	decision, err := call()
+	if err != nil || decision.Code == Undecided {
+		h.state.Store(unanswered)
+	}
+	return decision, err
 }
 
 // Extend gives the hold a new TTL, from now; with 0, that of the rule. The error matches ErrRejected, with the code
 // NotFound, if the hold has expired.
 func (h *Hold) Extend(ctx context.Context, duration time.Duration) (Decision, error) {
-	if !h.isOpen.Load() {
+	if h.state.Load() != holdOpen {
 		return h.Decision, nil
 	}
 	request := &tollgatev1.ExtendRequest{

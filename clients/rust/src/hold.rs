@@ -82,20 +82,21 @@ impl<'a> Reserve<'a> {
         let mut hold = Hold {
             decision: Decision::undecided(false, None),
             reserved: Arc::new(reserved),
-            is_open: true,
+            state: HoldState::Open,
             runtime: Handle::current(),
         };
         let decision = self.client.call_hold(RESERVE, message, self.options).await;
         if matches!(decision, Err(Error::Rejected(_))) {
-            hold.is_open = false;
+            hold.state = HoldState::Ended;
         }
         hold.decision = decision?;
         // Without a decision, the reserve may have been charged: a commit replaces the estimate, or
         // charges the cost. After a denial or a rejection, which shadow mode ignores, there is no
         // hold to end: the ID may be that of another hold.
         let is_rejected = matches!(hold.decision.error, Some(Error::Rejected(_)));
-        hold.is_open =
+        let is_open =
             hold.decision.allowed && hold.decision.code != Code::OverLimit && !is_rejected;
+        hold.state = if is_open { HoldState::Open } else { HoldState::Ended };
         if hold.decision.code == Code::Undecided && !hold.decision.allowed {
             hold.cancel_in_background();
         }
@@ -119,9 +120,23 @@ impl<'a> IntoFuture for Reserve<'a> {
 pub struct Hold {
     decision: Decision,
     reserved: Arc<Reserved>,
-    is_open: bool,
+    state: HoldState,
     /// The runtime of the background, since a hold may be dropped outside of one.
     runtime: Handle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldState {
+    Open,
+    /// This end had no answer. It may be sent again: an end with the ID is done once.
+    Unanswered(HoldEnd),
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldEnd {
+    Commit,
+    Cancel,
 }
 
 #[derive(Debug)]
@@ -155,9 +170,9 @@ impl Hold {
     ///
     /// # Errors
     /// Those of [`ShouldRateLimit`](crate::ShouldRateLimit). The hold then keeps its estimate until
-    /// its TTL, unless the commit has arrived.
+    /// its TTL, unless the commit has arrived; it may be called again.
     pub async fn commit(&mut self, hits: u32) -> Result<Decision, Error> {
-        if !std::mem::take(&mut self.is_open) {
+        if !self.begins(HoldEnd::Commit) {
             return Ok(self.decision.clone());
         }
         let Reserved { client, domain, descriptors, id, options } = &*self.reserved;
@@ -167,7 +182,8 @@ impl Hold {
             id: id.clone(),
             hits,
         };
-        client.call_hold(COMMIT, message, *options).await
+        let answer = client.call_hold(COMMIT, message, *options).await;
+        self.ended(answer)
     }
 
     /// Gives the hits back, and waits for it. A repeated call has no effect.
@@ -175,10 +191,27 @@ impl Hold {
     /// # Errors
     /// Those of [`ShouldRateLimit`](crate::ShouldRateLimit).
     pub async fn cancel(&mut self) -> Result<Decision, Error> {
-        if !std::mem::take(&mut self.is_open) {
+        if !self.begins(HoldEnd::Cancel) {
             return Ok(self.decision.clone());
         }
-        self.reserved.cancel().await
+        let answer = self.reserved.cancel().await;
+        self.ended(answer)
+    }
+
+    /// Returns `true` if an end is to be sent.
+    fn begins(&mut self, end: HoldEnd) -> bool {
+        let begins = [HoldState::Open, HoldState::Unanswered(end)].contains(&self.state);
+        if begins {
+            self.state = HoldState::Unanswered(end);
+        }
+        begins
+    }
+
+    fn ended(&mut self, answer: Result<Decision, Error>) -> Result<Decision, Error> {
+        if answer.as_ref().is_ok_and(|decision| decision.code != Code::Undecided) {
+            self.state = HoldState::Ended;
+        }
+        answer
     }
 
     /// Gives the hold a new TTL, from now; `None` for that of the rule.
@@ -186,7 +219,7 @@ impl Hold {
     /// # Errors
     /// [`Error::Rejected`] with the code `NOT_FOUND` if the hold has expired.
     pub async fn extend(&self, ttl: Option<Duration>) -> Result<Decision, Error> {
-        if !self.is_open {
+        if self.state != HoldState::Open {
             return Ok(self.decision.clone());
         }
         let Reserved { client, domain, descriptors, id, options } = &*self.reserved;
@@ -210,7 +243,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.is_open {
+        if self.state == HoldState::Open {
             self.cancel_in_background();
         }
     }

@@ -19,6 +19,8 @@ export class Hold {
   readonly #reserved: Reserved;
   readonly #options: CallOptions;
   #isOpen: boolean;
+  // The end that had no answer, which may be sent again: an end with the ID is done once.
+  #unanswered: Method | undefined;
 
   /** @internal */
   constructor(client: Client, reserved: Reserved, decision: Decision, options: CallOptions) {
@@ -43,7 +45,10 @@ export class Hold {
     return this.#reserved.id;
   }
 
-  /** Replaces the estimate with the cost of the work, which may be 0 or above the estimate. */
+  /**
+   * Replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may be
+   * called again.
+   */
   async commit(hits: number): Promise<Decision> {
     return this.#end(METHODS.commit, { ...this.#reserved, hits: checkedHits(hits, 0) });
   }
@@ -70,8 +75,11 @@ export class Hold {
   }
 
   async #end(method: Method, message: object): Promise<Decision> {
-    if (!this.#isOpen) return this.decision;
+    if (!this.#isOpen && this.#unanswered !== method) return this.decision;
     this.#isOpen = false;
-    return this.#client.call(method, message, this.#options);
+    this.#unanswered = method;
+    const decision = await this.#client.call(method, message, this.#options);
+    if (decision.code !== "UNDECIDED") this.#unanswered = undefined;
+    return decision;
   }
 }

@@ -160,7 +160,10 @@ class AsyncHold(Reserved):
         self._options = options
 
     async def commit(self, hits: int) -> Decision:
-        """Replaces the estimate with the cost of the work, which may be 0 or above the estimate."""
+        """Replaces the estimate with the cost of the work, which may be 0 or above the estimate.
+
+        Without an answer, it may be called again.
+        """
         return await self._end("commit", request.commit(self._reserved, hits))
 
     async def cancel(self) -> Decision:
@@ -185,7 +188,7 @@ class AsyncHold(Reserved):
             pass
 
     async def _end(self, name: str, message) -> Decision:
-        if not self._is_open:
+        if not self._begins(name):
             return self.decision
-        self._is_open = False
-        return await self._client._call(getattr(self._client._methods(), name), message, *self._options)
+        method = getattr(self._client._methods(), name)
+        return self._ended(await self._client._call(method, message, *self._options))

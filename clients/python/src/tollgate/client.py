@@ -125,13 +125,15 @@ class Hold(Reserved):
         self._options = (timeout, failure_mode, shadow)
 
     def commit(self, hits: int) -> Decision:
-        """Replaces the estimate with the cost of the work, which may be 0 or above the estimate."""
-        message = request.commit(self._reserved, hits)
-        return self._end(self._client._methods.commit, message)
+        """Replaces the estimate with the cost of the work, which may be 0 or above the estimate.
+
+        Without an answer, it may be called again.
+        """
+        return self._end("commit", request.commit(self._reserved, hits))
 
     def cancel(self) -> Decision:
         """Gives the hits back. A repeated call has no effect."""
-        return self._end(self._client._methods.cancel, request.cancel(self._reserved))
+        return self._end("cancel", request.cancel(self._reserved))
 
     def extend(self, ttl: float | None = None) -> Decision:
         """Gives the hold a new TTL, from now. Raises `RequestRejected` (NOT_FOUND) if it has expired."""
@@ -150,8 +152,7 @@ class Hold(Reserved):
             # The hold expires. An error here would hide that of the work.
             pass
 
-    def _end(self, method, message) -> Decision:
-        if not self._is_open:
+    def _end(self, name: str, message) -> Decision:
+        if not self._begins(name):
             return self.decision
-        self._is_open = False
-        return self._client._call(method, message, *self._options)
+        return self._ended(self._client._call(getattr(self._client._methods, name), message, *self._options))

@@ -1,10 +1,9 @@
 package tollgate.client;
 
-import envoy.service.ratelimit.v3.Rls.RateLimitResponse;
 import io.grpc.Context;
-import io.grpc.MethodDescriptor;
 import java.time.Duration;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Supplier;
 import tollgate.v1.Hold.CancelRequest;
 import tollgate.v1.Hold.CommitRequest;
 import tollgate.v1.Hold.ExtendRequest;
@@ -16,7 +15,15 @@ public final class Hold implements AutoCloseable {
     private final ReserveRequest reserved;
     private final Decision decision;
     private final CallSettings settings;
-    private final AtomicBoolean isOpen;
+    private final AtomicReference<State> state;
+
+    /** An end that had no answer may be sent again: an end with the ID is done once. */
+    private enum State {
+        OPEN,
+        COMMIT_UNANSWERED,
+        CANCEL_UNANSWERED,
+        ENDED
+    }
 
     Hold(TollgateClient client, ReserveRequest reserved, Decision decision, CallSettings settings) {
         this.client = client;
@@ -26,7 +33,8 @@ public final class Hold implements AutoCloseable {
         // Without a decision, the reserve may have been charged: a commit replaces the estimate, or charges the cost. After
         // a denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
         boolean isRejected = decision.error().filter(RequestRejectedException.class::isInstance).isPresent();
-        isOpen = new AtomicBoolean(decision.allowed() && decision.code() != Code.OVER_LIMIT && !isRejected);
+        boolean isOpen = decision.allowed() && decision.code() != Code.OVER_LIMIT && !isRejected;
+        state = new AtomicReference<>(isOpen ? State.OPEN : State.ENDED);
     }
 
     /** Returns the decision of the reserve. */
@@ -44,7 +52,10 @@ public final class Hold implements AutoCloseable {
         return reserved.getId();
     }
 
-    /** Replaces the estimate with the cost of the work, which may be 0 or above the estimate. */
+    /**
+     * Replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may be
+     * called again.
+     */
     public Decision commit(long hits) {
         CommitRequest request = CommitRequest.newBuilder()
             .setDomain(reserved.getDomain())
@@ -52,12 +63,13 @@ public final class Hold implements AutoCloseable {
             .setId(id())
             .setHits(TollgateClient.checkedHits(hits, 0))
             .build();
-        return end(Methods.COMMIT, request);
+        return end(State.COMMIT_UNANSWERED, () -> client.call(Methods.COMMIT, request, settings));
     }
 
     /** Gives the hits back. A repeated call has no effect. */
     public Decision cancel() {
-        return end(Methods.CANCEL, cancelRequest(reserved));
+        CancelRequest request = cancelRequest(reserved);
+        return end(State.CANCEL_UNANSWERED, () -> client.call(Methods.CANCEL, request, settings));
     }
 
     /** Gives the hold a new TTL, from now: that of the rule. */
@@ -77,7 +89,7 @@ public final class Hold implements AutoCloseable {
     @Override
     public void close() {
         if (Thread.currentThread().isInterrupted()) {
-            if (isOpen.compareAndSet(true, false)) {
+            if (begins(State.CANCEL_UNANSWERED)) {
                 client.cancelLater(reserved, settings);
             }
             return;
@@ -112,13 +124,27 @@ public final class Hold implements AutoCloseable {
     }
 
     private Decision extend(ExtendRequest request) {
-        return isOpen.get() ? client.call(Methods.EXTEND, request, settings) : decision;
+        return state.get() == State.OPEN ? client.call(Methods.EXTEND, request, settings) : decision;
     }
 
-    private <T> Decision end(MethodDescriptor<T, RateLimitResponse> method, T request) {
-        if (!isOpen.compareAndSet(true, false)) {
+    private Decision end(State unanswered, Supplier<Decision> call) {
+        if (!begins(unanswered)) {
             return decision;
         }
-        return client.call(method, request, settings);
+        boolean isAnswered = false;
+        try {
+            Decision ended = call.get();
+            isAnswered = ended.code() != Code.UNDECIDED;
+            return ended;
+        } finally {
+            if (!isAnswered) {
+                state.set(unanswered);
+            }
+        }
+    }
+
+    /** Returns whether an end is to be sent. */
+    private boolean begins(State unanswered) {
+        return state.compareAndSet(State.OPEN, State.ENDED) || state.compareAndSet(unanswered, State.ENDED);
     }
 }
