@@ -12,8 +12,8 @@ use super::written::{
 };
 use crate::pattern::Pattern;
 use crate::requests::{
-    DescriptorMapping, EntryMapping, LineName, Repeated, RequestMapping, RequestMatch, SourceNames,
-    ValueSource, normal_host, normal_path,
+    DescriptorMapping, EntryMapping, LineName, LineNames, Repeated, RequestMapping, RequestMatch,
+    SourceNames, ValueSource, normal_host, normal_path,
 };
 
 /// Maximum number of mappings in a policy set.
@@ -71,11 +71,11 @@ impl SourceNames {
                 | WrittenSource::Attribute { .. } => {}
             }
         }
-        for names in [&mut headers, &mut queries] {
-            names.sort_unstable();
-            names.dedup();
+        Self {
+            headers: LineNames::of_headers(headers),
+            queries: LineNames::of_queries(queries),
+            metadata: metadata.into(),
         }
-        Self { headers: headers.into(), queries: queries.into(), metadata: metadata.into() }
     }
 }
 
@@ -222,11 +222,11 @@ impl MappingCompiler<'_> {
             WrittenSource::Header(name, repeated) => {
                 self.check_header(name);
                 let name = header(name, *repeated);
-                ValueSource::Header(at(&names.headers, |known| *known == name))
+                ValueSource::Header(at(&names.headers.list, |known| *known == name))
             }
             WrittenSource::Query(name, repeated) => {
                 let name = query(name, *repeated);
-                ValueSource::Query(at(&names.queries, |known| *known == name))
+                ValueSource::Query(at(&names.queries.list, |known| *known == name))
             }
             WrittenSource::Segment(number) => {
                 if number.value == 0 {

@@ -9,12 +9,14 @@
 //! | `target` | normalization of host and path |
 //! | `address` | the address of the client, behind trusted proxies |
 //! | `lines` | headers and query parameters, once or several times |
+//! | `names` | names that sources read, and other spellings of them |
 //! | `mapped` | descriptors of one request |
 //! | `text` | mappings as text |
 
 mod address;
 mod lines;
 mod mapped;
+mod names;
 mod target;
 mod text;
 
@@ -27,10 +29,10 @@ use serde_json::Value;
 use smallvec::SmallVec;
 use tollgate_core::algorithm::words;
 
-pub(crate) use self::lines::LineName;
-pub use self::lines::Repeated;
 use self::lines::{LineTexts, LineValues, join};
 pub use self::mapped::MappedRequest;
+pub use self::names::Repeated;
+pub(crate) use self::names::{LineName, LineNames};
 use self::target::{NormalTarget, in_lower_case};
 pub(super) use self::target::{normal_host, normal_path};
 use super::pattern::Pattern;
@@ -57,9 +59,9 @@ pub struct RequestMapping {
 #[derive(Debug)]
 pub(super) struct SourceNames {
     /// Headers, in lower case.
-    pub(super) headers: Box<[LineName]>,
+    pub(super) headers: LineNames,
     /// Query parameters.
-    pub(super) queries: Box<[LineName]>,
+    pub(super) queries: LineNames,
     /// Paths of keys in the metadata of the gateway.
     pub(super) metadata: Box<[Vec<String>]>,
 }
@@ -184,10 +186,10 @@ pub enum Unmappable {
          lines; `repeated` of the source may allow it"
     )]
     Repeated,
-    /// Some servers would read a parameter as one that the mapping reads.
+    /// Some servers would read a header or a parameter as one that the mapping reads.
     #[error(
-        "some servers read a query parameter of this name as one that the mapping reads: another case, \
-         a space, `.` or `[` in it, or `;` before it; `repeated` of the source may allow it"
+        "some servers read a header with `_`, or a query parameter with another case, a space, `.`, \
+         `[`, `;` or `%u`, as one that the mapping reads; `repeated` of the source may allow it"
     )]
     Spelling,
     /// A value that the mapping reads is too long.
@@ -251,10 +253,9 @@ impl RequestMapping {
         let mut forwarded = None;
         for (name, value) in &http.headers {
             let name = in_lower_case(name);
-            let value = Cow::Borrowed(*value);
-            headers.add(&name, || value.clone(), http.joins_lines)?;
+            headers.add_header(&name, value, http.joins_lines)?;
             if *name == *FORWARDED_FOR {
-                join(&mut forwarded, value)?;
+                join(&mut forwarded, Cow::Borrowed(*value))?;
             }
         }
         let target = NormalTarget::of(http.host, http.target)?;
@@ -299,7 +300,7 @@ impl RequestMapping {
     fn queries<'a>(&self, query: &'a [u8]) -> Result<LineTexts<'a>, Unmappable> {
         let mut values = LineValues::new(&self.names.queries);
         let parameters =
-            query.split(|byte| *byte == b'&').filter(|_| !self.names.queries.is_empty());
+            query.split(|byte| *byte == b'&').filter(|_| !self.names.queries.list.is_empty());
         for parameter in parameters {
             values.add_parameter(parameter)?;
         }

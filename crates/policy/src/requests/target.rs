@@ -157,7 +157,7 @@ fn normalized(path: &[u8]) -> Result<Vec<u8>, Unmappable> {
         let escaped = if *byte == b'%' { escape(after) } else { None };
         let decoded = escaped.map_or(*byte, |(decoded, _)| decoded);
         let is_wide = *byte == b'%' && escaped.is_none() && is_wide_escape(after);
-        if is_wide || escaped.is_some() && decoded.is_ascii_control() {
+        if is_wide || decoded.is_ascii_control() {
             return Err(Unmappable::Ambiguous);
         }
         rest = escaped.map_or(after, |(_, after)| after);
@@ -198,7 +198,7 @@ fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 /// Returns `true` if what follows a `%` makes an escape of 16 bits, such as `u006c`.
-fn is_wide_escape(text: &[u8]) -> bool {
+pub(super) fn is_wide_escape(text: &[u8]) -> bool {
     let digits = text.strip_prefix(b"u").or_else(|| text.strip_prefix(b"U"));
     digits
         .and_then(|digits| digits.get(..4))
@@ -295,6 +295,7 @@ mod tests {
             "/a/%2e%2e%2fb",
             "/a%2f..",
             "/login%00",
+            "/log\tin",
             "/login%0a",
             "/login%09/x",
             "/login%7f",

@@ -53,8 +53,8 @@ impl ValueSource {
         let SourceNames { headers, queries, metadata } = names;
         match self {
             Self::Literal(text) => write!(f, "text {}", quoted(text)),
-            Self::Header(at) => write!(f, "header {}", line(headers, *at)),
-            Self::Query(at) => write!(f, "query parameter {}", line(queries, *at)),
+            Self::Header(at) => write!(f, "header {}", line(&headers.list, *at)),
+            Self::Query(at) => write!(f, "query parameter {}", line(&queries.list, *at)),
             Self::Segment(number) => write!(f, "segment {number}"),
             Self::Metadata(at) => {
                 write!(f, "metadata {:?}", metadata.get(*at).unwrap_or(&Vec::new()))
