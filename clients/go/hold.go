@@ -24,7 +24,7 @@ type Hold struct {
 	state    atomic.Int32
 }
 
-// States of a hold. An end that had no answer may be sent again: an end with the ID is done once.
+// States of a hold. An end that had no answer may be sent again: within the TTL, an end with the ID is done once.
 const (
 	holdEnded int32 = iota
 	holdOpen
@@ -77,7 +77,7 @@ func (h *Hold) ID() string { return h.reserved.Id }
 func (h *Hold) Allowed() bool { return h.Decision.Allowed }
 
 // Commit replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may
-// be called again.
+// be called again within the TTL, as long as no other hold has the ID.
 func (h *Hold) Commit(ctx context.Context, hits uint32) (Decision, error) {
 	request := &tollgatev1.CommitRequest{
 		Domain: h.reserved.Domain, Descriptors: h.reserved.Descriptors, Id: h.reserved.Id, Hits: hits,
@@ -98,7 +98,8 @@ func (h *Hold) end(unanswered int32, call func() (Decision, error)) (Decision, e
 		return h.Decision, nil
 	}
 	decision, err := call()
-	if err != nil || decision.Code == Undecided {
+	isRejected := errors.Is(err, ErrRejected) || errors.Is(decision.Err, ErrRejected)
+	if !isRejected && (err != nil || decision.Code == Undecided) {
 		h.state.Store(unanswered)
 	}
 	return decision, err
@@ -119,6 +120,9 @@ func (h *Hold) Extend(ctx context.Context, duration time.Duration) (Decision, er
 // Close cancels the hold unless it has ended, also if the context of the reserve is cancelled. If that fails, the hold
 // expires.
 func (h *Hold) Close() error {
+	if h.state.Load() != holdOpen {
+		return nil
+	}
 	_, err := h.Cancel(h.context)
 	return err
 }

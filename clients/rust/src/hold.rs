@@ -128,7 +128,8 @@ pub struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HoldState {
     Open,
-    /// This end had no answer. It may be sent again: an end with the ID is done once.
+    /// This end had no answer. It may be sent again: within the TTL, an end with the ID is done
+    /// once.
     Unanswered(HoldEnd),
     Ended,
 }
@@ -170,7 +171,8 @@ impl Hold {
     ///
     /// # Errors
     /// Those of [`ShouldRateLimit`](crate::ShouldRateLimit). The hold then keeps its estimate until
-    /// its TTL, unless the commit has arrived; it may be called again.
+    /// its TTL, unless the commit has arrived; it may be called again until then, as long as no
+    /// other hold has the ID.
     pub async fn commit(&mut self, hits: u32) -> Result<Decision, Error> {
         if !self.begins(HoldEnd::Commit) {
             return Ok(self.decision.clone());
@@ -208,7 +210,14 @@ impl Hold {
     }
 
     fn ended(&mut self, answer: Result<Decision, Error>) -> Result<Decision, Error> {
-        if answer.as_ref().is_ok_and(|decision| decision.code != Code::Undecided) {
+        let is_answered = match &answer {
+            Ok(decision) => {
+                let is_rejected = matches!(decision.error, Some(Error::Rejected(_)));
+                is_rejected || decision.code != Code::Undecided
+            }
+            Err(error) => matches!(error, Error::Rejected(_)),
+        };
+        if is_answered {
             self.state = HoldState::Ended;
         }
         answer

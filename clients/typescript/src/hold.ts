@@ -19,7 +19,7 @@ export class Hold {
   readonly #reserved: Reserved;
   readonly #options: CallOptions;
   #isOpen: boolean;
-  // The end that had no answer, which may be sent again: an end with the ID is done once.
+  // The end that had no answer. It may be sent again: within the TTL, an end with the ID is done once.
   #unanswered: Method | undefined;
 
   /** @internal */
@@ -47,7 +47,7 @@ export class Hold {
 
   /**
    * Replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may be
-   * called again.
+   * called again within the TTL, as long as no other hold has the ID.
    */
   async commit(hits: number): Promise<Decision> {
     return this.#end(METHODS.commit, { ...this.#reserved, hits: checkedHits(hits, 0) });
@@ -67,7 +67,7 @@ export class Hold {
   /** Cancels the hold unless it has ended. */
   async [Symbol.asyncDispose](): Promise<void> {
     try {
-      await this.cancel();
+      if (this.#isOpen) await this.cancel();
     } catch (error) {
       // The hold expires. An error here would hide that of the work.
       if (!(error instanceof TollgateError)) throw error;
@@ -77,9 +77,18 @@ export class Hold {
   async #end(method: Method, message: object): Promise<Decision> {
     if (!this.#isOpen && this.#unanswered !== method) return this.decision;
     this.#isOpen = false;
-    this.#unanswered = method;
-    const decision = await this.#client.call(method, message, this.#options);
-    if (decision.code !== "UNDECIDED") this.#unanswered = undefined;
-    return decision;
+    this.#unanswered = undefined;
+    let decision: Decision | undefined;
+    let rejected = false;
+    try {
+      decision = await this.#client.call(method, message, this.#options);
+      rejected = decision.error instanceof RequestRejected;
+      return decision;
+    } catch (error) {
+      rejected = error instanceof RequestRejected;
+      throw error;
+    } finally {
+      if ((decision?.code ?? "UNDECIDED") === "UNDECIDED" && !rejected) this.#unanswered = method;
+    }
   }
 }

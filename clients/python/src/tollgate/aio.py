@@ -162,7 +162,7 @@ class AsyncHold(Reserved):
     async def commit(self, hits: int) -> Decision:
         """Replaces the estimate with the cost of the work, which may be 0 or above the estimate.
 
-        Without an answer, it may be called again.
+        Without an answer, it may be called again within the TTL, as long as no other hold has the ID.
         """
         return await self._end("commit", request.commit(self._reserved, hits))
 
@@ -182,7 +182,8 @@ class AsyncHold(Reserved):
 
     async def __aexit__(self, *_) -> None:
         try:
-            await self.cancel()
+            if self._is_open:
+                await self.cancel()
         except decision.TollgateError:
             # The hold expires. An error here would hide that of the work.
             pass
@@ -190,5 +191,6 @@ class AsyncHold(Reserved):
     async def _end(self, name: str, message) -> Decision:
         if not self._begins(name):
             return self.decision
-        method = getattr(self._client._methods(), name)
-        return self._ended(await self._client._call(method, message, *self._options))
+        with self._ending(name) as decided:
+            decided.append(await self._client._call(getattr(self._client._methods(), name), message, *self._options))
+        return decided[0]

@@ -127,7 +127,7 @@ class Hold(Reserved):
     def commit(self, hits: int) -> Decision:
         """Replaces the estimate with the cost of the work, which may be 0 or above the estimate.
 
-        Without an answer, it may be called again.
+        Without an answer, it may be called again within the TTL, as long as no other hold has the ID.
         """
         return self._end("commit", request.commit(self._reserved, hits))
 
@@ -147,7 +147,8 @@ class Hold(Reserved):
 
     def __exit__(self, kind, *_) -> None:
         try:
-            self.cancel()
+            if self._is_open:
+                self.cancel()
         except decision.TollgateError:
             # The hold expires. An error here would hide that of the work.
             pass
@@ -155,4 +156,6 @@ class Hold(Reserved):
     def _end(self, name: str, message) -> Decision:
         if not self._begins(name):
             return self.decision
-        return self._ended(self._client._call(getattr(self._client._methods, name), message, *self._options))
+        with self._ending(name) as decided:
+            decided.append(self._client._call(getattr(self._client._methods, name), message, *self._options))
+        return decided[0]

@@ -1,5 +1,8 @@
 """The state of a hold that both clients share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from .decision import Code, Decision, RequestRejected
 
 
@@ -12,7 +15,7 @@ class Reserved:
         # a denial or a rejection, which shadow mode ignores, there is no hold to end: the ID may be that of another hold.
         is_rejected = isinstance(decided.error, RequestRejected)
         self._is_open = decided.allowed and decided.code is not Code.OVER_LIMIT and not is_rejected
-        # The end that had no answer, which may be sent again: an end with the ID is done once.
+        # The end that had no answer. It may be sent again: within the TTL, an end with the ID is done once.
         self._unanswered: str | None = None
         self.decision = decided
         """The decision of the reserve."""
@@ -21,13 +24,24 @@ class Reserved:
         """Returns True if this end is to be sent."""
         begins = self._is_open or self._unanswered == end
         if begins:
-            self._is_open, self._unanswered = False, end
+            self._is_open, self._unanswered = False, None
         return begins
 
-    def _ended(self, decided: Decision) -> Decision:
-        if decided.code is not Code.UNDECIDED:
-            self._unanswered = None
-        return decided
+    @contextmanager
+    def _ending(self, end: str) -> Iterator[list[Decision]]:
+        """Remembers an end that has no answer. The decision of its call is appended to the list."""
+        decided: list[Decision] = []
+        error: BaseException | None = None
+        try:
+            yield decided
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            answered = decided and decided[0].code is not Code.UNDECIDED
+            error = error or (decided[0].error if decided else None)
+            if not answered and not isinstance(error, RequestRejected):
+                self._unanswered = end
 
     @property
     def allowed(self) -> bool:

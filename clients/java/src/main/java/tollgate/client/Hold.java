@@ -17,7 +17,7 @@ public final class Hold implements AutoCloseable {
     private final CallSettings settings;
     private final AtomicReference<State> state;
 
-    /** An end that had no answer may be sent again: an end with the ID is done once. */
+    /** An end that had no answer may be sent again: within the TTL, an end with the ID is done once. */
     private enum State {
         OPEN,
         COMMIT_UNANSWERED,
@@ -54,7 +54,7 @@ public final class Hold implements AutoCloseable {
 
     /**
      * Replaces the estimate with the cost of the work, which may be 0 or above the estimate. Without an answer, it may be
-     * called again.
+     * called again within the TTL, as long as no other hold has the ID.
      */
     public Decision commit(long hits) {
         CommitRequest request = CommitRequest.newBuilder()
@@ -89,9 +89,12 @@ public final class Hold implements AutoCloseable {
     @Override
     public void close() {
         if (Thread.currentThread().isInterrupted()) {
-            if (begins(State.CANCEL_UNANSWERED)) {
+            if (state.compareAndSet(State.OPEN, State.ENDED)) {
                 client.cancelLater(reserved, settings);
             }
+            return;
+        }
+        if (state.get() != State.OPEN) {
             return;
         }
         try {
@@ -134,8 +137,12 @@ public final class Hold implements AutoCloseable {
         boolean isAnswered = false;
         try {
             Decision ended = call.get();
-            isAnswered = ended.code() != Code.UNDECIDED;
+            boolean isRejected = ended.error().filter(RequestRejectedException.class::isInstance).isPresent();
+            isAnswered = isRejected || ended.code() != Code.UNDECIDED;
             return ended;
+        } catch (RequestRejectedException rejected) {
+            isAnswered = true;
+            throw rejected;
         } finally {
             if (!isAnswered) {
                 state.set(unanswered);
