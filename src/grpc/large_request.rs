@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::PREFIX;
-use super::request::{self, RequestBounds};
+use super::request::{self, RequestBounds, memory_of as bytes};
 use crate::descriptor::Request;
 use crate::http2::{Budget, BudgetExceeded, CallAccount, CallHold};
 
@@ -21,10 +21,6 @@ const COVERED_DESCRIPTORS: usize = 2;
 /// Memory of a pending store call of up to two checks in bytes, measured and rounded up: its
 /// encoded request, its replies, its part of a batch.
 const STORE_CALL: usize = 1536;
-/// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
-pub const OF_DESCRIPTOR: usize = 1536;
-/// Memory of an entry in a list that doubles when full, in bytes.
-pub const OF_ENTRY: usize = 64;
 
 /// Memory of the call of a gateway that waits for its store in bytes, without its descriptors:
 /// its future, the attributes that its mapping reads.
@@ -39,13 +35,13 @@ pub(super) fn heap_of(body: &[u8]) -> usize {
         Some(_) => USUAL_DESCRIPTORS,
         None => 0,
     };
-    STORE_CALL + descriptors.saturating_sub(COVERED_DESCRIPTORS) * OF_DESCRIPTOR
+    STORE_CALL + bytes(descriptors.saturating_sub(COVERED_DESCRIPTORS), 0)
 }
 
 /// Returns a budget of which a connection has room for a request of the maximum size within the
 /// bounds.
 pub(super) fn budget_for(bounds: &RequestBounds) -> Arc<Budget> {
-    Arc::new(Budget::new(bytes(bounds.descriptors, bounds.all_entries).saturating_mul(8)))
+    Arc::new(Budget::new(bounds.memory().saturating_mul(8)))
 }
 
 /// Charges a large request until the result is dropped. Returns `None` for usual requests.
@@ -87,11 +83,6 @@ pub(super) fn hold_bytes(account: &CallAccount, bytes: usize) -> Result<CallHold
     let refused =
         |error: BudgetExceeded| Status::resource_exhausted(format!("large requests: {error}"));
     account.hold_large(bytes).map_err(refused)
-}
-
-/// Returns the memory of that many descriptors and entries. The bounds may be of any size.
-fn bytes(descriptors: usize, entries: usize) -> usize {
-    descriptors.saturating_mul(OF_DESCRIPTOR).saturating_add(entries.saturating_mul(OF_ENTRY))
 }
 
 #[cfg(test)]

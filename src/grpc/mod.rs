@@ -23,7 +23,7 @@ pub mod headers;
 pub mod health;
 mod hold_service;
 pub mod json;
-pub mod large_request;
+mod large_request;
 mod lease_service;
 mod metadata;
 pub mod methods;

@@ -32,7 +32,22 @@ pub struct RequestBounds {
     pub all_entries: usize,
 }
 
+/// Memory of a descriptor with its check, outcome, status and part of a Redis call, in bytes.
+const OF_DESCRIPTOR: usize = 1536;
+/// Memory of an entry in a list that doubles when full, in bytes.
+const OF_ENTRY: usize = 64;
+
+/// Returns the memory of that many descriptors and entries, which may be any numbers, in bytes.
+pub fn memory_of(descriptors: usize, entries: usize) -> usize {
+    descriptors.saturating_mul(OF_DESCRIPTOR).saturating_add(entries.saturating_mul(OF_ENTRY))
+}
+
 impl RequestBounds {
+    /// Returns the memory of a request of the maximum size in bytes: each descriptor has an entry.
+    pub fn memory(&self) -> usize {
+        memory_of(self.descriptors, self.all_entries.max(self.descriptors))
+    }
+
     /// Checks a request that was decoded elsewhere, by its domain and the number of entries of each
     /// descriptor.
     ///

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::{FlagError, FlagValue, MemorySettings, Problems, Size, deferred, parse};
-use crate::grpc::large_request::{OF_DESCRIPTOR, OF_ENTRY};
-use crate::grpc::request::RequestBounds;
+use crate::grpc::request::{RequestBounds, memory_of};
 use crate::grpc::server::MessageBounds;
 use crate::http2::Limits;
 use crate::http2::registry::{ConnectionBounds, MAX_LEAVING};
@@ -14,15 +13,15 @@ use crate::http2::server::Lifetime;
 #[group(skip)]
 #[command(next_help_heading = "Resource limits")]
 pub(super) struct Flags {
-    /// Maximum number of descriptors in a request; default: 1024, or fewer if they take more than a
-    /// quarter of --client-memory-max.
+    /// Maximum number of descriptors in a request; default: 1024, or fewer if a quarter of
+    /// --client-memory-max has no room for them.
     #[arg(long, env = "TOLLGATE_MAX_DESCRIPTORS", value_name = "N", value_parser = deferred(descriptors))]
     max_descriptors: Option<FlagValue<usize>>,
     /// Maximum number of entries in a descriptor.
     #[arg(long, env = "TOLLGATE_MAX_ENTRIES", value_name = "N", default_value = "1024", value_parser = deferred(parse::count))]
     max_entries: FlagValue<usize>,
     /// Maximum number of entries in all descriptors of a request together; default: 65536, or fewer
-    /// if they take more than a quarter of --client-memory-max.
+    /// if a quarter of --client-memory-max has no room for them.
     #[arg(long, env = "TOLLGATE_MAX_REQUEST_ENTRIES", value_name = "N", value_parser = deferred(parse::count))]
     max_request_entries: Option<FlagValue<usize>>,
     /// Maximum size of a request; default: 4MiB, as in envoyproxy/ratelimit, or less if a quarter
@@ -101,8 +100,8 @@ const DEFAULT_MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// Defaults of `--max-descriptors` and of `--max-request-entries`.
 const DEFAULT_MAX_DESCRIPTORS: usize = 1024;
 const DEFAULT_MAX_ENTRIES: usize = 65_536;
-/// Divisor of the memory for clients for what one message, its descriptors or its entries, or one
-/// header list, may take.
+/// Divisor of the memory for clients for what one message, the descriptors and entries of a
+/// request, or one header list may take.
 const SHARE_OF_CLIENTS: usize = 4;
 /// Largest value of `--max-header-list`, in bytes.
 const MAX_HEADER_LIST: usize = 1 << 20;
@@ -180,15 +179,17 @@ impl Flags {
         let max_age = problems.take(self.max_connection_age);
         // One connection may hold at most a quarter of the memory for clients.
         let share = memory.clients.div_euclid(SHARE_OF_CLIENTS);
-        let mut count = |given: Option<FlagValue<usize>>, default: usize, bytes: usize| match given
-        {
-            Some(given) => problems.take(given),
-            None => default.min(share.div_euclid(bytes)),
-        };
-        let descriptors = count(self.max_descriptors, DEFAULT_MAX_DESCRIPTORS, OF_DESCRIPTOR);
-        let all_entries = count(self.max_request_entries, DEFAULT_MAX_ENTRIES, OF_ENTRY);
+        // Half of it for the default number of descriptors, the rest for that of entries.
+        let room = share.div_euclid(2 * memory_of(1, 1));
+        let descriptors = self.max_descriptors.map(|given| problems.take(given));
+        let descriptors = descriptors.unwrap_or(DEFAULT_MAX_DESCRIPTORS.min(room));
+        let room = share.saturating_sub(memory_of(descriptors, 0)).div_euclid(memory_of(0, 1));
+        let bounds_entries = self.max_request_entries.is_some();
+        let all_entries = self.max_request_entries.map(|given| problems.take(given));
+        let all_entries = all_entries.unwrap_or(DEFAULT_MAX_ENTRIES.min(room));
         let entries = problems.take(self.max_entries);
         let request = RequestBounds { descriptors, entries, all_entries };
+        let of_request = if bounds_entries { "--max-request-entries" } else { "--max-descriptors" };
         let max_message = match self.max_message {
             Some(max) => problems.take(max),
             None => DEFAULT_MAX_MESSAGE_BYTES.min(share),
@@ -217,8 +218,7 @@ impl Flags {
             leaving: MAX_LEAVING,
         };
         for (flag, bytes) in [
-            ("--max-descriptors", descriptors.saturating_mul(OF_DESCRIPTOR)),
-            ("--max-request-entries", all_entries.saturating_mul(OF_ENTRY)),
+            (of_request, request.memory()),
             ("--max-message", max_message),
             ("--max-header-list", max_header_list),
         ] {

@@ -227,15 +227,16 @@ mod tests {
             (settings.limits.request.descriptors, settings.limits.request.all_entries)
         };
         assert_eq!(bounds("32MiB"), (1024, 65_536));
-        assert_eq!(bounds("4MiB"), (682, 16_384));
-        assert_eq!(bounds("96MiB --max-descriptors 16384"), (16_384, 65_536));
+        assert_eq!(bounds("4MiB"), (327, 8_536));
+        assert_eq!(bounds("112MiB --max-descriptors 16384"), (16_384, 65_536));
+        assert_eq!(bounds("100MiB --max-descriptors 16384"), (16_384, 16_384));
         let problem = |flags: &str| resolve(flags).1[0].to_string();
         assert_eq!(
             problem("32MiB --max-descriptors 16384"),
-            "--max-descriptors: requires --client-memory-max of at least 96MiB, found 32MiB"
+            "--max-descriptors: requires --client-memory-max of at least 100MiB, found 32MiB"
         );
         assert_eq!(
-            problem("4MiB --max-request-entries 16385"),
+            problem("4MiB --max-request-entries 8537"),
             "--max-request-entries: requires --client-memory-max of at least 5MiB, found 4MiB"
         );
     }

@@ -239,7 +239,7 @@ pub(super) const ROWS: &[Row] = &[
     // The only module that reads the environment, except for the arguments of `cli`.
     Row {
         place: "settings",
-        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::large_request grpc::request grpc::response grpc::rights grpc::server grpc::service::gateway limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
+        modules: "algorithm::Charge algorithm::share::Share bounded_file descriptor::HashKey grpc::client grpc::headers grpc::request grpc::response grpc::rights grpc::server grpc::service::gateway limiter::Modes http2 policy::PolicyDialect policy::CompileOptions policy::MEMORY_MAX \
                 otlp policy::source::files receipts store::any::StoreLocation store::memory store::redis telemetry::log telemetry::spans telemetry::statistics xds",
         crates: "clap http jiff std::env std::net std::thread thiserror",
     },
