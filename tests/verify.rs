@@ -179,12 +179,19 @@ fn a_service_that_stops_answering_is_late() {
     let policies = Policies::of(&daily("user", 10));
     let service = Tollgate::serve(policies.path());
     let stop = format!("kill -STOP {}", service.process.id());
-    let flags = ["--disturb", &stop, "--disturb-every", "1", "--deadline", "400"];
-    let ended = verify(&policies, &[&service.grpc.to_string()], &flags);
-    let report = report(&ended);
-    assert_eq!(ended.status.code(), Some(1), "{report:#}");
-    assert_eq!(verdict(&report, "answered_in_time"), "violated", "{report:#}");
-    assert_eq!(report["disturbances"][0], "exit status: 0");
+    // A verdict is inconclusive if the deadline is short for a busy machine.
+    for deadline in ["400", "1600", "6400"] {
+        let flags = ["--disturb", &stop, "--disturb-every", "1", "--deadline", deadline];
+        let ended = verify(&policies, &[&service.grpc.to_string()], &flags);
+        let report = report(&ended);
+        assert_eq!(report["disturbances"][0], "exit status: 0");
+        if verdict(&report, "answered_in_time") == "inconclusive" && deadline != "6400" {
+            continue;
+        }
+        assert_eq!(verdict(&report, "answered_in_time"), "violated", "{report:#}");
+        assert_eq!(ended.status.code(), Some(1), "{report:#}");
+        return;
+    }
 }
 
 #[test]
