@@ -91,7 +91,9 @@ impl DecidePath {
 pub struct Decided {
     /// The response as JSON.
     pub answer: String,
-    /// Seconds after which a retry is worth it, if the request is denied.
+    /// `true` if the request is denied.
+    pub is_over_limit: bool,
+    /// Seconds after which a retry is worth it, if the request is denied and can be admitted.
     pub retry_after: Option<u64>,
 }
 
@@ -188,10 +190,13 @@ pub(super) async fn answer(
         return decide.busy("too many concurrent requests");
     };
     match (decide.decide)(path, body).await {
-        Ok(Decided { answer, retry_after: None }) => (JSON, answer).into_response(),
-        Ok(Decided { answer, retry_after: Some(seconds) }) => {
-            let retry_after = [(header::RETRY_AFTER, seconds)];
-            (StatusCode::TOO_MANY_REQUESTS, JSON, retry_after, answer).into_response()
+        Ok(Decided { answer, is_over_limit, retry_after }) => {
+            let status = if is_over_limit { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+            let mut response = (status, JSON, answer).into_response();
+            if let Some(seconds) = retry_after {
+                response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+            }
+            response
         }
         Err(problem) => problem.into_response(),
     }

@@ -89,7 +89,7 @@ async fn exchange(
     let response = service.exchange(call, service.http_caller(), None).await;
     let response = response.map_err(|status| json_problem_of(&status))?;
     let text = json::exchange_response(&response).map_err(undecided)?;
-    Ok(Decided { answer: text.to_string(), retry_after: None })
+    Ok(Decided { answer: text.to_string(), is_over_limit: false, retry_after: None })
 }
 
 /// Returns the outcome of an encoded `RateLimitResponse`.
@@ -97,12 +97,12 @@ fn decided(
     answered: Result<CallerAnswer, CallStatus>,
     answer: &[u8],
 ) -> Result<Decided, HttpProblem> {
-    let retry_after = match answered.map_err(|status| json_problem_of(&status))? {
-        CallerAnswer::OverLimit { retry_after } => Some(retry_after),
-        CallerAnswer::Ok => None,
+    let (is_over_limit, retry_after) = match answered.map_err(|status| json_problem_of(&status))? {
+        CallerAnswer::OverLimit { retry_after } => (true, retry_after),
+        CallerAnswer::Ok => (false, None),
     };
     let text = json::response(answer).map_err(undecided)?;
-    Ok(Decided { answer: text.to_string(), retry_after })
+    Ok(Decided { answer: text.to_string(), is_over_limit, retry_after })
 }
 
 fn invalid(error: impl Display) -> HttpProblem {

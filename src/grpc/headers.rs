@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::proto::HeaderValue;
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
 use crate::algorithm::time::Micros;
-use crate::limiter::Status;
+use crate::limiter::{CallerWait, Decision, Status};
 
 /// Maximum number of limits in the IETF fields; a request may match more.
 const MAX_ITEMS: usize = 16;
@@ -25,11 +25,12 @@ pub struct HeaderStyle {
 
 /// Returns the headers of a decision. `answers` are its statuses in wire form.
 pub(super) fn of(
-    statuses: &[Status<'_>],
+    decision: &Decision<'_>,
     answers: &[DescriptorStatus],
     style: &HeaderStyle,
 ) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
+    let statuses = decision.statuses();
     if let Some(names) = &style.legacy {
         let votes = statuses.iter().map(Status::is_vote);
         if let Some(chosen) = choose(answers.iter().zip(votes)) {
@@ -45,7 +46,7 @@ pub(super) fn of(
         }
     }
     if style.ietf {
-        let (policies, limits) = fields(statuses, answers);
+        let (policies, limits) = fields(decision, answers);
         if !policies.is_empty() {
             headers.extend([header("RateLimit-Policy", policies), header("RateLimit", limits)]);
         }
@@ -67,11 +68,13 @@ fn choose<'a>(
 }
 
 /// Returns the values of `RateLimit-Policy` and `RateLimit`, as lists of structured fields (RFC
-/// 9651): the limits and their current state. Both are empty if no descriptor has a limit.
-fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, String) {
+/// 9651): the limits and their current state, without a time if the hits are never admitted. Both
+/// are empty if no descriptor has a limit.
+fn fields(decision: &Decision<'_>, answers: &[DescriptorStatus]) -> (String, String) {
     let mut policies = Vec::<String>::new();
     let mut limits = Vec::new();
-    let limited = statuses
+    let limited = decision
+        .statuses()
         .iter()
         .zip(answers)
         .filter_map(|(status, answer)| Some((status, answer, status.limit()?)));
@@ -84,7 +87,8 @@ fn fields(statuses: &[Status<'_>], answers: &[DescriptorStatus]) -> (String, Str
             let _ = write!(policy, ";w={seconds}");
         }
         let mut limit = format!("{name};r={}", answer.limit_remaining);
-        if let Some(seconds) = reset(answer) {
+        let is_never = matches!(decision.wait_of(status), Some(CallerWait::Never(_)));
+        if let Some(seconds) = reset(answer).filter(|_| !is_never) {
             let _ = write!(limit, ";t={seconds}");
         }
         // Two descriptors of one rule share a policy but have two counters.

@@ -12,7 +12,7 @@ use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::status_encoding;
 use super::units::UNITS;
 use crate::algorithm::time::Micros;
-use crate::limiter::{AppliedLimit, Decision, Status, StatusKind};
+use crate::limiter::{AppliedLimit, CallerWait, Decision, Status, StatusKind};
 
 /// Options for encoding responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,24 +25,31 @@ pub struct AnswerStyle {
     pub dynamic_metadata: bool,
 }
 
-/// The remaining hits of a status: [`Status::remaining`], 0 if over limit, or [`Status::left`].
-type Remaining<'a> = fn(&Status<'a>) -> Option<u64>;
+/// The receiver of an answer, on which what it is told depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// A proxy: no hits remain if over limit, as the lowest number is what it shows, and no wait
+    /// is absent, which it would show as zero.
+    Proxy,
+    /// Others: what remains if over limit, so that they can take fewer hits, and no wait that is
+    /// never over.
+    Caller,
+}
 
 /// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
 pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_with(decision, style, Status::remaining, answer);
-}
-
-/// Appends the same for an operation on a hold: a denied caller also receives the hits that remain,
-/// so that it can reserve fewer.
-pub(super) fn write_hold(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_with(decision, style, Status::left, answer);
+    write_statuses(decision, style, Told::Proxy, answer);
+    write_headers(decision, style, answer);
 }
 
 /// Appends the same for a caller that is no proxy: a denied one also receives the hits that remain,
 /// so that it can take fewer. The headers are those that a proxy receives.
 pub(super) fn write_to_caller(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_statuses(decision, style, Status::left, answer);
+    write_statuses(decision, style, Told::Caller, answer);
+    write_headers(decision, style, answer);
+}
+
+fn write_headers(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
     for header in headers(decision, style) {
         encoding::message::encode(3, &header, answer);
     }
@@ -50,52 +57,30 @@ pub(super) fn write_to_caller(decision: &Decision<'_>, style: &AnswerStyle, answ
 
 /// Returns the rate limit headers of a decision, as a proxy receives them.
 pub(super) fn headers(decision: &Decision<'_>, style: &AnswerStyle) -> Vec<HeaderValue> {
-    headers_with(decision, style, Status::remaining)
-}
-
-/// Returns `Retry-After` of a denial in seconds, rounded up; 1 if it is unknown.
-pub(super) fn retry_seconds(decision: &Decision<'_>) -> u64 {
-    decision.retry_after().map_or(1, Micros::as_secs_ceil).max(1)
-}
-
-/// Statuses are encoded one at a time, since a list of them would be another copy.
-fn write_with<'a>(
-    decision: &Decision<'a>,
-    style: &AnswerStyle,
-    remaining: Remaining<'a>,
-    answer: &mut Vec<u8>,
-) {
-    write_statuses(decision, style, remaining, answer);
-    if style.headers != HeaderStyle::default() {
-        for header in headers_with(decision, style, remaining) {
-            encoding::message::encode(3, &header, answer);
-        }
-    }
-}
-
-fn write_statuses<'a>(
-    decision: &Decision<'a>,
-    style: &AnswerStyle,
-    remaining: Remaining<'a>,
-    answer: &mut Vec<u8>,
-) {
-    encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
-    for one in decision.statuses() {
-        status_encoding::append(2, &status(one, style, remaining), answer);
-    }
-}
-
-fn headers_with<'a>(
-    decision: &Decision<'a>,
-    style: &AnswerStyle,
-    remaining: Remaining<'a>,
-) -> Vec<HeaderValue> {
     if style.headers == HeaderStyle::default() {
         return Vec::new();
     }
-    let statuses: Vec<_> =
-        decision.statuses().iter().map(|one| status(one, style, remaining)).collect();
-    headers::of(decision.statuses(), &statuses, &style.headers)
+    let statuses = decision.statuses().iter();
+    let statuses: Vec<_> = statuses.map(|one| status(decision, one, style, Told::Proxy)).collect();
+    headers::of(decision, &statuses, &style.headers)
+}
+
+/// Returns `Retry-After` of a denial in seconds, rounded up; 1 if it is unknown, `None` if the
+/// request is never admitted.
+pub(super) fn retry_seconds(decision: &Decision<'_>) -> Option<u64> {
+    match decision.retry() {
+        CallerWait::For(time) => Some(time.as_secs_ceil().max(1)),
+        CallerWait::Unknown => Some(1),
+        CallerWait::Never(_) => None,
+    }
+}
+
+/// Statuses are encoded one at a time, since a list of them would be another copy.
+fn write_statuses(decision: &Decision<'_>, style: &AnswerStyle, told: Told, answer: &mut Vec<u8>) {
+    encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
+    for one in decision.statuses() {
+        status_encoding::append(2, &status(decision, one, style, told), answer);
+    }
 }
 
 /// Appends the metadata.
@@ -103,12 +88,21 @@ pub(super) fn write_metadata(metadata: &prost_types::Struct, answer: &mut Vec<u8
     encoding::message::encode(6, metadata, answer);
 }
 
-fn status<'a>(
-    status: &Status<'a>,
+fn status(
+    decision: &Decision<'_>,
+    status: &Status<'_>,
     style: &AnswerStyle,
-    remaining: Remaining<'a>,
+    told: Told,
 ) -> DescriptorStatus {
-    let waiting = status.wait_hint();
+    let waiting = match (decision.wait_of(status), told) {
+        (Some(CallerWait::For(time)), _) => Some(time),
+        (Some(CallerWait::Never(hint)), Told::Proxy) => hint,
+        (Some(CallerWait::Never(_)), Told::Caller) | (Some(CallerWait::Unknown) | None, _) => None,
+    };
+    let left = match told {
+        Told::Proxy => status.remaining(),
+        Told::Caller => status.left(),
+    };
     let remaining = match status.kind() {
         StatusKind::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers
         StatusKind::NoLimit
@@ -116,9 +110,7 @@ fn status<'a>(
         | StatusKind::Denied
         | StatusKind::ShadowDenied
         | StatusKind::PresumedAllowed
-        | StatusKind::PresumedDenied => {
-            u32::try_from(remaining(status).unwrap_or_default()).unwrap_or(u32::MAX)
-        }
+        | StatusKind::PresumedDenied => u32::try_from(left.unwrap_or_default()).unwrap_or(u32::MAX),
     };
     DescriptorStatus {
         code: code(status.is_over_limit()).into(),

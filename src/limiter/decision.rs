@@ -2,9 +2,9 @@
 
 use super::candidates::CandidateOutcome;
 use super::modes::Modes;
-use super::status::{Status, Statuses};
+use super::status::{CallerWait, Status, Statuses};
 use super::target::DescriptorTarget;
-use crate::algorithm::time::Micros;
+use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Overall;
 use crate::store::{Outcomes, StoreError};
 
@@ -14,6 +14,8 @@ pub struct Decision<'a> {
     is_over_limit: bool,
     statuses: Statuses<'a>,
     candidates: Vec<CandidateOutcome<'a>>,
+    /// The shortest wait of the limits in quota mode, if all of them are over limit.
+    votes: Option<CallerWait>,
 }
 
 impl<'a> Decision<'a> {
@@ -25,16 +27,19 @@ impl<'a> Decision<'a> {
                 .map(|_| Status::of(DescriptorTarget::Nothing, Modes::default()))
                 .collect(),
             candidates: Vec::new(),
+            votes: None,
         }
     }
 
     /// Makes the decision: `outcomes` are the store's of the statuses that have a limit, in order;
-    /// `candidates` those of candidate limits.
+    /// `candidates` those of candidate limits, and `now` the time, of which limits that never admit
+    /// the hits depend.
     pub(super) fn make(
         &mut self,
         overall: Overall,
         outcomes: &mut Outcomes,
         candidates: Vec<CandidateOutcome<'a>>,
+        now: impl Fn() -> Timestamp,
     ) {
         let mut outcomes = outcomes.iter_mut();
         for status in self.statuses.iter_mut().filter(|status| status.target().limit().is_some()) {
@@ -43,6 +48,12 @@ impl<'a> Decision<'a> {
                 Some(outcome) => std::mem::replace(outcome, missing),
                 None => missing,
             });
+            status.set_never_hint(&now);
+        }
+        let mut votes = self.statuses.iter().filter(|status| status.is_vote());
+        if votes.all(Status::is_over_limit) {
+            let votes = self.statuses.iter().filter(|status| status.is_vote());
+            self.votes = votes.map(Status::wait).reduce(shorter);
         }
         self.is_over_limit = overall == Overall::Denied;
         self.candidates = candidates;
@@ -58,17 +69,27 @@ impl<'a> Decision<'a> {
         self.is_over_limit
     }
 
-    /// Returns the time until the request is admitted without other traffic, if it is over limit:
-    /// the longest of the limits that deny it, or the shortest of those in quota mode, of which one
-    /// has to admit. `None` if unknown.
-    pub fn retry_after(&self) -> Option<Micros> {
-        let mut votes = self.statuses.iter().filter(|status| status.is_vote());
-        let is_voted = votes.all(Status::is_over_limit);
-        let denied = self.statuses.iter().filter(|status| status.is_over_limit());
-        let enforced = denied.clone().filter(|status| !status.is_vote());
-        let voted = denied.filter(|status| status.is_vote() && is_voted);
-        let voted = voted.filter_map(Status::wait_hint).min();
-        enforced.filter_map(Status::wait_hint).max().max(voted)
+    /// Returns the time until the request is admitted, if it is over limit: the longest of the
+    /// limits that deny it, or the shortest of those in quota mode, of which one has to admit.
+    pub fn retry(&self) -> CallerWait {
+        let mut enforced = self.statuses.iter().filter(|status| !status.is_vote());
+        enforced
+            .by_ref()
+            .filter(|status| status.is_over_limit())
+            .map(Status::wait)
+            .chain(self.votes)
+            .max()
+            .unwrap_or(CallerWait::Unknown)
+    }
+
+    /// Returns the time that the caller of a status waits: until its limit does not deny the
+    /// request any more, else until the counter resets. `None` without a limit.
+    pub fn wait_of(&self, status: &Status<'_>) -> Option<CallerWait> {
+        if status.is_over_limit() {
+            let votes = self.votes.filter(|_| status.is_vote());
+            return Some(votes.unwrap_or_else(|| status.wait()));
+        }
+        status.reset()
     }
 
     /// Returns the list for the statuses of the request.
@@ -79,5 +100,13 @@ impl<'a> Decision<'a> {
     /// Returns one status per descriptor, in order.
     pub fn statuses(&self) -> &[Status<'a>] {
         &self.statuses
+    }
+}
+
+/// Returns the shorter one of two waits, of which one has to end. A known one is shorter.
+fn shorter(one: CallerWait, other: CallerWait) -> CallerWait {
+    match (one, other) {
+        (CallerWait::Unknown, known) | (known, CallerWait::Unknown) => known,
+        (one, other) => one.min(other),
     }
 }

@@ -44,7 +44,7 @@ pub use self::loans::LoanTarget;
 pub use self::modes::Modes;
 pub use self::quotas::BucketTarget;
 use self::status::Statuses;
-pub use self::status::{AppliedLimit, Status, StatusKind};
+pub use self::status::{AppliedLimit, CallerWait, Status, StatusKind};
 use self::target::DescriptorTarget;
 use crate::algorithm::verdict::{Overall, Prior, Role, Verdict, combine};
 use crate::descriptor::{KeyBuffer, Request};
@@ -197,7 +197,7 @@ impl<S: Store> Limiter<S> {
             drop(checks);
             let candidates = std::mem::take(&mut matched.candidates);
             let candidates = CandidateOutcome::all(candidates, &mut outcomes, applying);
-            decision.make(overall, &mut outcomes, candidates);
+            decision.make(overall, &mut outcomes, candidates, || self.store.now());
             if let Some(tally) = &matched.tally {
                 self.record(live, request, &decision, tally);
             }

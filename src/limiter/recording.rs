@@ -30,7 +30,7 @@ impl<S: Store> Limiter<S> {
             version: &live.version,
             why,
             hits: hits_of(descriptor.hits),
-            retry_after: status.wait(),
+            retry_after: status.time_until_fit(),
             recorded: status.recorded(),
         };
         Keyed::show(status.keyed(), &descriptor.entries, |entries| {

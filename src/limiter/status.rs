@@ -8,7 +8,7 @@ use super::target::{DescriptorTarget, operation};
 use crate::algorithm::hold::{Hold, HoldEffect};
 use crate::algorithm::judge::{Few, InlineVec, JudgedBy, Outcome};
 use crate::algorithm::quota::Window;
-use crate::algorithm::time::Micros;
+use crate::algorithm::time::{Micros, Timestamp};
 use crate::algorithm::verdict::Role;
 use crate::algorithm::{Limit, OnStoreError};
 use crate::descriptor::{Descriptor, KeyBuffer, Keyed, Request};
@@ -28,6 +28,8 @@ pub struct Status<'a> {
     recorded: Vec<Vec<u8>>,
     /// Outcome of the limit; `None` until the store has judged it.
     outcome: Option<Result<Outcome, StoreError>>,
+    /// Time that proxies are told of hits that are never admitted; set if these are such.
+    never_hint: Option<Micros>,
 }
 
 /// The limit of a status, with the amount that binds.
@@ -39,6 +41,27 @@ pub struct AppliedLimit<'a> {
     pub amount: u32,
     /// Period of the binding window; `None` for hits in flight.
     pub period: Option<Micros>,
+}
+
+/// The time that the caller of a limit waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CallerWait {
+    /// Unknown: no store has judged the limit.
+    Unknown,
+    /// Until the hits are admitted without other traffic.
+    For(Micros),
+    /// They are never admitted. Has the time that proxies are told instead, if there is one.
+    Never(Option<Micros>),
+}
+
+impl CallerWait {
+    /// Returns the time, unless it is unknown or never over.
+    pub fn time(self) -> Option<Micros> {
+        match self {
+            Self::For(time) => Some(time),
+            Self::Unknown | Self::Never(_) => None,
+        }
+    }
 }
 
 /// The statuses of a request.
@@ -78,7 +101,7 @@ impl<'a> Status<'a> {
     /// process.
     pub(super) fn of(target: DescriptorTarget<'a>, modes: Modes) -> Self {
         let role = modes.role(target.role());
-        Self { target, role, has_vote: true, recorded: Vec::new(), outcome: None }
+        Self { target, role, has_vote: true, recorded: Vec::new(), outcome: None, never_hint: None }
     }
 
     /// Returns the status with a vote, or without one.
@@ -105,6 +128,15 @@ impl<'a> Status<'a> {
     #[inline]
     pub(super) fn set_outcome(&mut self, outcome: Result<Outcome, StoreError>) {
         self.outcome = Some(outcome);
+    }
+
+    /// Sets the time that proxies are told of hits that are never admitted, if these are such.
+    #[inline]
+    pub(super) fn set_never_hint(&mut self, now: impl Fn() -> Timestamp) {
+        let Some(outcome) = self.outcome() else { return };
+        if !outcome.allowed && outcome.report.retry_after.is_none() {
+            self.never_hint = self.target.limit().and_then(|limit| limit.never_hint(now()));
+        }
     }
 
     /// Keeps the entries of the request that the rule records.
@@ -232,21 +264,23 @@ impl<'a> Status<'a> {
         self.outcome().filter(|_| self.is_over_limit())?.report.retry_after
     }
 
-    /// Returns the time that a caller should wait: until these hits are admitted if over limit,
-    /// else until the counter resets; of a ban, until the end of its window.
-    pub fn wait_hint(&self) -> Option<Micros> {
-        // A ban has neither time. Proxies forward a missing time as 0, which clients read as "retry
-        // now".
-        self.retry_after().or_else(|| self.reset_after()).or_else(|| self.ban_window_ends_after())
+    /// Returns the time until these hits are admitted, if over limit.
+    pub(super) fn wait(&self) -> CallerWait {
+        match (self.outcome(), self.retry_after()) {
+            (None, _) => CallerWait::Unknown,
+            (Some(_), Some(time)) => CallerWait::For(time),
+            (Some(_), None) => CallerWait::Never(self.never_hint),
+        }
     }
 
-    /// Returns the time until the end of the first window of a ban; `None` for every other limit.
-    pub fn ban_window_ends_after(&self) -> Option<Micros> {
-        self.outcome()?.report.ban_window_ends_after
+    /// Returns the time until the counter resets, which that of a ban never does.
+    pub(super) fn reset(&self) -> Option<CallerWait> {
+        let reset = self.reset_after().map(CallerWait::For);
+        reset.or_else(|| self.never_hint.map(|hint| CallerWait::Never(Some(hint))))
     }
 
     /// Returns the time until these hits fit, if they do not; `None`: never, or unknown.
-    pub(super) fn wait(&self) -> Option<Micros> {
+    pub(super) fn time_until_fit(&self) -> Option<Micros> {
         self.outcome().filter(|outcome| !outcome.allowed)?.report.retry_after
     }
 

@@ -28,6 +28,7 @@ use tollgate_core::algorithm::hold::{HoldEffect, HoldRequest};
 use tollgate_core::algorithm::judge::{Few, Hits, JudgedBy, Outcome};
 use tollgate_core::algorithm::lease::Lease;
 use tollgate_core::algorithm::quota::Report;
+use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::{Prior, Role, Verdict};
 use tollgate_core::algorithm::{Limit, Receipt};
 use tollgate_core::descriptor::CounterKey;
@@ -133,6 +134,9 @@ pub trait Store: Send + Sync + 'static {
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send;
 
+    /// Returns the current time.
+    fn now(&self) -> Timestamp;
+
     /// Returns which denials are certain. It may change with the servers that are connected.
     fn certain_denials(&self) -> CertainDenials {
         CertainDenials::All
@@ -184,6 +188,10 @@ impl<S: Store> Store for std::sync::Arc<S> {
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         S::amend(self, check, amendment, deadline)
+    }
+
+    fn now(&self) -> Timestamp {
+        S::now(self)
     }
 
     fn certain_denials(&self) -> CertainDenials {

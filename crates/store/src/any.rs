@@ -129,6 +129,10 @@ impl<C: Clock> Store for AnyStore<C> {
         with_store!(self, store => store.amend(check, amendment, deadline).await)
     }
 
+    fn now(&self) -> Timestamp {
+        with_store!(self, store => Store::now(store))
+    }
+
     fn certain_denials(&self) -> CertainDenials {
         with_store!(self, store => store.certain_denials())
     }

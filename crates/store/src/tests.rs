@@ -78,13 +78,6 @@ pub(crate) fn check<'a>(name: &'a [u8], limit: &'a Limit) -> Check<'a> {
 
 /// Returns an outcome of the store, after which no hits are left.
 pub(crate) fn outcome(allowed: bool, retry_after: Option<Micros>) -> Outcome {
-    let report = Report {
-        remaining: 0,
-        beyond: 0,
-        window: 0,
-        reset_after: None,
-        retry_after,
-        ban_window_ends_after: None,
-    };
+    let report = Report { remaining: 0, beyond: 0, window: 0, reset_after: None, retry_after };
     Outcome { allowed, report, by: JudgedBy::Store, hold: HoldEffect::Nothing }
 }

@@ -15,8 +15,8 @@ pub enum CallerAnswer {
     Ok,
     /// The request is denied.
     OverLimit {
-        /// Seconds after which a retry is worth it.
-        retry_after: u64,
+        /// Seconds after which a retry is worth it; `None` if it is never admitted.
+        retry_after: Option<u64>,
     },
 }
 

@@ -138,7 +138,7 @@ impl<S: Store> Rls<S> {
                 self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
             }
         };
-        response::write_hold(&decision, &self.style, answer);
+        response::write_to_caller(&decision, &self.style, answer);
         self.latency.record(instant().duration_since(now));
         Ok(CallerAnswer::of(&decision))
     }

@@ -9,6 +9,7 @@ const RULES: &str = "
   - {key: ban, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: free, rate_limit: {unlimited: true}}
   - {key: vote, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: no vote, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: slow, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 ";
 
@@ -23,64 +24,100 @@ fn seconds(time: Option<Micros>) -> Option<u64> {
     time.map(|time| time.get().div_ceil(SECOND))
 }
 
-/// Returns the times of the only status, in seconds: to retry, to the reset, to the end of the
-/// window of a ban, and to wait.
-fn times(bench: &LimiterFixture, entries: &str) -> [Option<u64>; 4] {
+/// Returns the times of the only status, in seconds: to retry, to the reset, and to wait, which is
+/// `never` if no retry is admitted.
+fn times(bench: &LimiterFixture, input: DescriptorInput<'_>) -> (Option<u64>, Option<u64>, String) {
     let read = |decision: &Decision<'_>| {
         let status = &decision.statuses()[0];
-        let times = [
-            status.retry_after(),
-            status.reset_after(),
-            status.ban_window_ends_after(),
-            status.wait_hint(),
-        ];
-        times.map(seconds)
+        let wait = decision.wait_of(status).map_or_else(String::new, text);
+        (seconds(status.retry_after()), seconds(status.reset_after()), wait)
     };
-    bench.read("d", &[take(entries)], false, read).unwrap()
+    bench.read("d", &[input], false, read).unwrap()
+}
+
+fn text(wait: CallerWait) -> String {
+    match wait {
+        CallerWait::Unknown => "unknown".to_owned(),
+        CallerWait::For(time) => seconds(Some(time)).unwrap().to_string(),
+        CallerWait::Never(hint) => format!("never, told {:?}", seconds(hint)),
+    }
 }
 
 /// Returns the time after which a request is admitted, in seconds.
-fn retry_after(bench: &LimiterFixture, entries: &[&str]) -> Option<u64> {
+fn retry_after(bench: &LimiterFixture, entries: &[&str]) -> String {
     let inputs: Vec<_> = entries.iter().map(|entries| take(entries)).collect();
-    bench.read("d", &inputs, false, |decision| seconds(decision.retry_after())).unwrap()
+    bench.read("d", &inputs, false, |decision| text(decision.retry())).unwrap()
 }
 
 #[test]
-fn a_caller_waits_until_its_hits_fit_or_the_counter_resets_or_a_ban_has_a_new_window() {
+fn a_caller_waits_until_its_hits_fit_or_the_counter_resets() {
     let bench = after_ten_seconds();
-    let [_, allowed, denied] = [(); 3].map(|()| times(&bench, "minute"));
-    assert_eq!(allowed, [None, Some(50), None, Some(50)]);
-    assert_eq!(denied, [Some(50), Some(50), None, Some(50)]);
-    let [_, allowed, denied] = [(); 3].map(|()| times(&bench, "rate"));
-    assert_eq!(allowed, [None, Some(2), None, Some(2)]);
-    assert_eq!(denied[0], Some(1));
-    assert_eq!(denied[3], Some(1));
-    assert_eq!(times(&bench, "ban"), [None, None, Some(50), Some(50)]);
-    assert_eq!(times(&bench, "free"), [None; 4]);
-    assert_eq!(times(&bench, "none"), [None; 4]);
+    let [_, allowed, denied] = [(); 3].map(|()| times(&bench, take("minute")));
+    assert_eq!(allowed, (None, Some(50), "50".to_owned()));
+    assert_eq!(denied, (Some(50), Some(50), "50".to_owned()));
+    let [_, allowed, denied] = [(); 3].map(|()| times(&bench, take("rate")));
+    assert_eq!(allowed, (None, Some(2), "2".to_owned()));
+    assert_eq!((denied.0, denied.2), (Some(1), "1".to_owned()));
+    assert_eq!(times(&bench, take("free")), (None, None, String::new()));
+    assert_eq!(times(&bench, take("none")), (None, None, String::new()));
+}
+
+#[test]
+fn of_hits_that_never_fit_proxies_are_told_the_rest_of_a_window_or_a_period() {
+    let bench = after_ten_seconds();
+    for (entries, count, told) in [
+        ("ban", 1, Some(50)),
+        ("minute", 3, Some(50)),
+        ("hour", 2, Some(3_590)),
+        ("rate", 3, Some(60)),
+    ] {
+        let found = times(&bench, hits(entries, Hits::Charge(count)));
+        assert_eq!(found.2, format!("never, told {told:?}"), "{entries}");
+        assert_eq!(found.0, None, "{entries}");
+    }
 }
 
 #[test]
 fn a_request_waits_for_all_limits_that_deny_it_and_for_one_of_those_in_quota_mode() {
     let bench = after_ten_seconds();
     for entries in ["minute", "minute", "hour", "vote", "slow"] {
-        assert_eq!(retry_after(&bench, &[entries]), None, "{entries}");
+        assert_eq!(retry_after(&bench, &[entries]), "unknown", "{entries}");
     }
     for (entries, time) in [
-        (&["minute"][..], Some(50)),
-        (&["minute", "hour"], Some(3_590)),
-        (&["vote", "slow"], Some(50)),
-        (&["slow"], Some(3_590)),
-        (&["minute", "slow"], Some(3_590)),
-        (&["hour", "vote"], Some(3_590)),
-        (&["minute", "free"], Some(50)),
+        (&["minute"][..], "50"),
+        (&["minute", "hour"], "3590"),
+        (&["vote", "slow"], "50"),
+        (&["slow"], "3590"),
+        (&["minute", "slow"], "3590"),
+        (&["hour", "vote"], "3590"),
+        (&["minute", "free"], "50"),
+        (&["minute", "ban"], "never, told Some(50)"),
+        (&["vote", "no vote"], "50"),
+        (&["no vote"], "never, told Some(50)"),
     ] {
         assert_eq!(retry_after(&bench, entries), time, "{entries:?}");
     }
     // A vote that passes leaves the limits that are enforced.
     let bench = after_ten_seconds();
     retry_after(&bench, &["slow"]);
-    assert_eq!(retry_after(&bench, &["slow", "vote", "ban"]), Some(50));
+    assert_eq!(retry_after(&bench, &["slow", "vote", "ban"]), "never, told Some(50)");
+}
+
+/// A proxy takes the time of one descriptor: that of each vote is the time of the request.
+#[test]
+fn each_limit_in_quota_mode_that_denies_has_the_shortest_wait_of_them() {
+    let bench = after_ten_seconds();
+    let waits = |entries: &[&str]| {
+        let inputs: Vec<_> = entries.iter().map(|entries| take(entries)).collect();
+        let read = |decision: &Decision<'_>| {
+            let waits = decision.statuses().iter().map(|status| decision.wait_of(status));
+            waits.map(|wait| wait.map_or_else(String::new, text)).collect::<Vec<_>>()
+        };
+        bench.read("d", &inputs, false, read).unwrap()
+    };
+    assert_eq!(waits(&["vote", "slow"]), ["50", "3590"], "both admit");
+    assert_eq!(waits(&["slow", "vote", "no vote", "minute"]), ["50", "50", "50", "50"]);
+    assert_eq!(waits(&["slow", "free"]), ["3590", ""]);
 }
 
 #[test]

@@ -128,6 +128,10 @@ impl Store for Toy {
     ) -> Result<Amended, StoreError> {
         self.change_one(check, |state, now| check.limit.amend(state, amendment, now).ok())
     }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
 }
 
 impl Lender for Toy {

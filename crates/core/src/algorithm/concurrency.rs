@@ -117,7 +117,6 @@ impl Concurrency {
             window: 0,
             reset_after: Some(reset_after),
             retry_after: denied.and_then(|hits| state.retry_after(limit.checked_sub(hits)?, now)),
-            ban_window_ends_after: None,
         }
     }
 

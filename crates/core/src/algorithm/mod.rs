@@ -317,16 +317,10 @@ impl Limit {
     ) -> Result<Report, Unreadable> {
         let now = state.clamp(now);
         if self.ban {
-            if let Some(hold) = self.hold.filter(|_| self.in_flight().is_some()) {
-                return Ok(Report::of_ban(0, Some(hold.ttl)));
-            }
             let bans = self.windows().iter().enumerate().filter(|(_, window)| window.limit() == 0);
             let window =
                 bans.max_by_key(|(_, window)| window.period()).map_or(0, |(index, _)| index);
-            let window = u8::try_from(window).unwrap_or_default();
-            let ban_window_ends_after =
-                self.windows().first().map(|window| window.bounds(now).1.since(now));
-            return Ok(Report::of_ban(window, ban_window_ends_after));
+            return Ok(Report::of_ban(u8::try_from(window).unwrap_or_default()));
         }
         let report = with_algorithm!(&self.algorithm, state.inner(), |limit, counter| limit
             .report(counter, denied, now))?;

@@ -1,7 +1,7 @@
 //! Properties of limits by algorithm, on which other modules decide. A module that needs to know
 //! something about an algorithm asks for a property, so that a new algorithm answers once.
 
-use super::quota::MAX_LOG_LIMIT;
+use super::quota::{MAX_LOG_LIMIT, Window};
 use super::sliding_window::Estimate;
 use super::time::{Micros, Timestamp};
 use super::{Algorithm, Charge, Limit};
@@ -10,6 +10,19 @@ impl Limit {
     /// Returns the burst if it differs from the amount of the rate.
     pub fn distinct_burst(&self) -> Option<u32> {
         self.burst().filter(|burst| self.windows().iter().all(|window| window.limit() != *burst))
+    }
+
+    /// Returns the time that proxies are told of hits that are never admitted, since they show an
+    /// absent one as zero: the rest of the first window of fixed windows and of a ban at `now`, as
+    /// envoyproxy/ratelimit does; else the longest period, or the TTL of permits.
+    pub fn never_hint(&self, now: Timestamp) -> Option<Micros> {
+        let windows = self.windows();
+        let of_windows = if self.counts_per_window() || self.is_ban() {
+            windows.first().map(|window| window.bounds(now).1.since(now))
+        } else {
+            windows.iter().map(Window::period).max()
+        };
+        of_windows.or_else(|| self.hold().map(|hold| hold.ttl))
     }
 
     /// Returns `true` if hits are counted per window and end with it, all at once; `false` if they

@@ -193,23 +193,12 @@ pub struct Report {
     pub reset_after: Option<Micros>,
     /// Time until the same hits are admitted, without other traffic. Absent: not denied, or never.
     pub retry_after: Option<Micros>,
-    /// Time until the end of the first window of a ban, for proxies that show an absent time as
-    /// zero. Absent for every other limit.
-    pub ban_window_ends_after: Option<Micros>,
 }
 
 impl Report {
-    /// Returns the report of a ban, of which `window` is an index. `ends_after`: the end of its
-    /// first window, or the TTL of a ban on permits.
-    pub(super) fn of_ban(window: u8, ends_after: Option<Micros>) -> Self {
-        Self {
-            remaining: 0,
-            beyond: 0,
-            window,
-            reset_after: None,
-            retry_after: None,
-            ban_window_ends_after: ends_after,
-        }
+    /// Returns the report of a ban, of which `window` is an index.
+    pub(super) fn of_ban(window: u8) -> Self {
+        Self { remaining: 0, beyond: 0, window, reset_after: None, retry_after: None }
     }
 
     /// Returns the report of the binding window: of a denial the one with the longest wait, else
@@ -236,16 +225,8 @@ impl Report {
                 window: u8::try_from(window).unwrap_or_default(), // at most MAX_WINDOWS
                 reset_after: Some(report.reset_after),
                 retry_after: report.retry_after.filter(|_| denied),
-                ban_window_ends_after: None,
             },
-            None => Self {
-                remaining: 0,
-                beyond: 0,
-                window: 0,
-                reset_after: None,
-                retry_after: None,
-                ban_window_ends_after: None,
-            },
+            None => Self::of_ban(0),
         }
     }
 }

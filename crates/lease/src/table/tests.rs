@@ -36,8 +36,7 @@ fn check<'a>(key: &'a [u8], limit: &'a Limit) -> Check<'a> {
 
 fn report(remaining: u64) -> Report {
     let [reset_after, retry_after] = [7, 5].map(|seconds| Some(Micros::from_secs(seconds)));
-    let ban_window_ends_after = None;
-    Report { remaining, beyond: 0, window: 0, reset_after, retry_after, ban_window_ends_after }
+    Report { remaining, beyond: 0, window: 0, reset_after, retry_after }
 }
 
 fn outcome(remaining: u64, by: JudgedBy) -> Outcome {

@@ -30,6 +30,7 @@ use futures_util::future::{Either, FutureExt as _};
 use tollgate_core::algorithm::Receipt;
 use tollgate_core::algorithm::amend::{Amended, Amendment};
 use tollgate_core::algorithm::judge::{Few, Hits, Outcome};
+use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::{Overall, Prior, Verdict, combine};
 use tollgate_lease::OwnedCheck;
 
@@ -170,6 +171,10 @@ impl<S: Store> Store for DenyCache<S> {
             denials.invalidate(check);
         }
         amended
+    }
+
+    fn now(&self) -> Timestamp {
+        self.store.now()
     }
 
     fn certain_denials(&self) -> CertainDenials {

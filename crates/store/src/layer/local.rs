@@ -10,6 +10,7 @@ use std::time::Instant;
 use futures_util::future::Either;
 use tollgate_core::algorithm::Receipt;
 use tollgate_core::algorithm::amend::{Amended, Amendment};
+use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
 
 use crate::backend::Backend;
@@ -57,6 +58,10 @@ impl<S: Backend> Store for Local<S> {
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         self.store.amend(check, amendment, deadline)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.store.now()
     }
 
     fn certain_denials(&self) -> CertainDenials {

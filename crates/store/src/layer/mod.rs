@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tollgate_core::algorithm::amend::{Amended, Amendment};
+use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
 use tollgate_telemetry::metrics::StoreMetrics;
 
@@ -92,6 +93,10 @@ impl<B: Backend> Store for Layered<B> {
         deadline: Instant,
     ) -> impl Future<Output = Result<Amended, StoreError>> + Send {
         self.leases.amend(check, amendment, deadline)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.leases.now()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_core::algorithm::judge::{Hits, JudgedBy};
 use tollgate_core::algorithm::lease::Lease;
 use tollgate_core::algorithm::share::Share;
-use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::{Charge, Limit, OnStoreError, Receipt};
 use tollgate_core::descriptor::CounterKey;
 
@@ -26,6 +26,10 @@ impl Store for FailingStore {
 
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         Err(self.0)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::EPOCH
     }
 
     fn certain_denials(&self) -> CertainDenials {

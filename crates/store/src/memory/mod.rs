@@ -225,6 +225,10 @@ impl<C: Clock> Store for MemoryStore<C> {
     ) -> Result<Amended, StoreError> {
         self.amend_now(check, amendment)
     }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
 }
 
 #[allow(clippy::arithmetic_side_effects, reason = "bytes of counters in memory")]

@@ -108,9 +108,14 @@ impl<S: Store> Rls<S> {
         let mut answer = GatewayAnswer::admitted();
         if decision.is_over_limit() {
             let seconds = response::retry_seconds(decision);
-            let detail = format!("over limit; retry after {seconds} s");
+            let detail = match seconds {
+                Some(seconds) => format!("over limit; retry after {seconds} s"),
+                None => "over limit; a retry is never admitted".to_owned(),
+            };
             answer = GatewayAnswer::denied(HttpProblem::new(StatusCode::TOO_MANY_REQUESTS, detail));
-            answer.headers.push(("retry-after".to_owned(), seconds.to_string()));
+            let retry_after =
+                seconds.map(|seconds| ("retry-after".to_owned(), seconds.to_string()));
+            answer.headers.extend(retry_after);
         }
         let headers = response::headers(decision, &self.style);
         answer.headers.extend(headers.into_iter().map(|header| (header.key, header.value)));

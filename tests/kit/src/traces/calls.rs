@@ -9,6 +9,7 @@ use tollgate::algorithm::time::Timestamp;
 use tollgate::algorithm::verdict::Role;
 use tollgate::algorithm::{Charge, Receipt};
 use tollgate::descriptor::{Descriptor, KeyBuffer, entries};
+use tollgate::grpc::proto::rate_limit_response::Code;
 use tollgate::grpc::proto::{RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::{self, RequestBounds};
 use tollgate::grpc::response::{self, AnswerStyle};
@@ -154,12 +155,19 @@ async fn answer(limiter: &SideLimiter, decided: Result<Decision<'_>, Undecided>)
     // Charges are taken back after a failure as well.
     limiter.store().settled().await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
-    let times = decision.statuses().iter().map(times).collect();
+    let times: Vec<_> = decision.statuses().iter().map(times).collect();
     let effect = |status: &Status<'_>| status.hold_effect().unwrap_or_default();
     let effects = decision.statuses().iter().map(effect).collect();
     let mut answer = Vec::new();
     response::write(&decision, &AnswerStyle::default(), &mut answer);
-    Ok((RateLimitResponse::decode(answer.as_slice()).unwrap(), times, effects))
+    let mut response = RateLimitResponse::decode(answer.as_slice()).unwrap();
+    for (status, [retry_after, _]) in response.statuses.iter_mut().zip(&times) {
+        // Of hits that never fit, by the clock of the process: that of a server may be another.
+        if status.code() == Code::OverLimit && retry_after.is_none() {
+            status.duration_until_reset = None;
+        }
+    }
+    Ok((response, times, effects))
 }
 
 pub(super) async fn peek(limiter: &SideLimiter, message: &RateLimitRequest) -> Tried {

@@ -22,14 +22,14 @@ fn a_limit_with_holds_is_charged_when_admitted_and_keeps_them_in_another_window(
 }
 
 #[test]
-fn a_ban_is_reported_by_its_longest_period_and_the_end_of_its_first_window() {
+fn a_ban_is_reported_by_its_longest_period_and_hits_that_never_fit_by_a_window() {
     let windows = [(9, 1_000), (0, 5_000), (0, 60_000), (9, 90_000)];
     let windows = windows.map(|(hits, period)| window(hits, period)).to_vec();
     let fixed = fixed(windows);
     let report = |limit: Limit, now| {
         let report = limit.report(&limit.unused(), Some(1), at(now)).unwrap();
         assert_eq!((report.remaining, report.reset_after, report.retry_after), (0, None, None));
-        (report.window, report.ban_window_ends_after.map(Micros::get))
+        (report.window, limit.never_hint(at(now)).map(Micros::get))
     };
     assert_eq!(report(limit(fixed, Charge::Admitted), 400), (2, Some(600)));
     let permits = Algorithm::Concurrency(Concurrency::new(0).unwrap());

@@ -132,14 +132,8 @@ impl DenialTable {
 
     /// Invalidates the entry of a counter, like a refund.
     pub(super) fn invalidate(&self, check: &Check<'_>) {
-        let report = Report {
-            remaining: 1,
-            beyond: 0,
-            window: 0,
-            reset_after: None,
-            retry_after: None,
-            ban_window_ends_after: None,
-        };
+        let report =
+            Report { remaining: 1, beyond: 0, window: 0, reset_after: None, retry_after: None };
         let outcome =
             Outcome { allowed: true, report, by: JudgedBy::Store, hold: HoldEffect::Nothing };
         let now = instant();

@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tollgate_core::algorithm::amend::{Amended, Amendment};
 use tollgate_core::algorithm::judge::{Few, Hits};
-use tollgate_core::algorithm::time::Micros;
+use tollgate_core::algorithm::time::{Micros, Timestamp};
 use tollgate_core::algorithm::verdict::{Overall, Prior, Role, combine};
 use tollgate_lease::{Block, BlockTable, OwnedCheck, TakenHits};
 use tollgate_telemetry::metrics::StoreMetrics;
@@ -230,6 +230,10 @@ impl<S: Lender> Store for Leases<S> {
         deadline: Instant,
     ) -> Result<Amended, StoreError> {
         self.table.store.amend(check, amendment, deadline).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.store().now()
     }
 }
 

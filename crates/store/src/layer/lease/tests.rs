@@ -299,6 +299,10 @@ impl Store for SlowLender {
     async fn amend(&self, _: &Check<'_>, _: Amendment, _: Instant) -> Result<Amended, StoreError> {
         Err(StoreError::Refused)
     }
+
+    fn now(&self) -> Timestamp {
+        Store::now(&self.0)
+    }
 }
 
 impl Lender for SlowLender {

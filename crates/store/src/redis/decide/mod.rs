@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 use tollgate_core::algorithm::amend::{Amended, Amendment};
+use tollgate_core::algorithm::time::Timestamp;
 use tollgate_core::algorithm::verdict::Prior;
 
 use self::plan::Group;
@@ -93,6 +94,10 @@ impl Store for RedisStore {
         deadline: std::time::Instant,
     ) -> Result<Amended, StoreError> {
         self.amend_one(check, amendment, Instant::from_std(deadline)).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.core.now()
     }
 
     fn certain_denials(&self) -> CertainDenials {

@@ -165,9 +165,7 @@ impl Bytes<'_> {
         let reset_after = self.time()?;
         let retry_after = if allowed == Ok(false) { self.time()? } else { None };
         let (remaining, beyond) = left_of(left);
-        let ban_window_ends_after = None;
-        let report =
-            Report { remaining, beyond, window, reset_after, retry_after, ban_window_ends_after };
+        let report = Report { remaining, beyond, window, reset_after, retry_after };
         let hold = if verdict & HOLDS == 0 { HoldEffect::Nothing } else { self.hold_effect()? };
         let outcome = allowed.map(|allowed| Outcome { allowed, report, by: JudgedBy::Store, hold });
         Some((outcome, verdict))

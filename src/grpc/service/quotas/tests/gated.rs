@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::algorithm::Receipt;
 use crate::algorithm::amend::{Amended, Amendment};
+use crate::algorithm::time::Timestamp;
 use crate::algorithm::verdict::Prior;
 use crate::store::backend::Backend;
 use crate::store::clock::ManualClock;
@@ -56,6 +57,10 @@ impl Store for GatedStore {
     ) -> Result<Amended, StoreError> {
         self.pass(deadline).await?;
         self.store.amend(check, amendment, deadline).await
+    }
+
+    fn now(&self) -> Timestamp {
+        Store::now(&self.store)
     }
 }
 
