@@ -86,6 +86,36 @@ async fn the_port_describes_itself() {
 }
 
 #[tokio::test]
+async fn a_hold_in_json_has_the_bound_of_one_over_grpc() {
+    let (_service, web) = serve(&daily("user", 9), &[]);
+    for (length, status) in [(16_000, 200), (16_400, 413)] {
+        let value = "a".repeat(length);
+        let entries = json!([{ "key": "user", "value": value }]);
+        let reserve = json!({ "domain": "test", "id": "a", "hits": 1, "descriptors": [{ "entries": entries }] });
+        let reply = web.send("POST", "/json/reserve", reserve.to_string()).await;
+        assert_eq!(reply.status, status, "{length}: {}", reply.body);
+    }
+}
+
+/// Without a wait, a client that waits for the time it is told does not come back at once.
+#[tokio::test]
+async fn hits_that_never_fit_are_denied_without_a_wait() {
+    let (_service, web) =
+        serve(&daily("user", 5).replace("unit: day", "unit: day, charge: admitted"), &[]);
+    let of =
+        |hits: u32| REQUEST.replace(r#""ann"}]"#, &format!(r#""ann"}}], "hitsAddend": {hits}"#));
+    let never = web.send("POST", "/json", of(6)).await;
+    assert_eq!(never.status, 429);
+    assert!(!never.headers.contains_key("retry-after"), "{:?}", never.headers);
+    let body: Value = serde_json::from_str(&never.body).unwrap();
+    assert_eq!(body["statuses"][0]["durationUntilReset"], Value::Null);
+    assert_eq!(body["statuses"][0]["limitRemaining"], 5);
+    web.send("POST", "/json", of(5)).await;
+    let denied = web.send("POST", "/json", of(1)).await;
+    assert!(denied.headers.contains_key("retry-after"));
+}
+
+#[tokio::test]
 async fn json_and_grpc_count_together() {
     let (service, web) = serve(&daily("user", 2), &[]);
     assert_eq!(web.send("POST", "/json", REQUEST).await.status, 200);

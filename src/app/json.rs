@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::decisions::{DecisionThread, ENDED};
 use crate::admin::{Decide, DecidePath, Decided};
-use crate::grpc::json::{self, HoldPath};
+use crate::grpc::json::{self, HoldPath, JsonError};
 use crate::grpc::service::gateway::json_problem_of;
 use crate::grpc::service::{CallStatus, CallerAnswer};
 use crate::http2::{Budget, CallAccount};
@@ -105,8 +105,14 @@ fn decided(
     Ok(Decided { answer: text.to_string(), is_over_limit, retry_after })
 }
 
-fn invalid(error: impl Display) -> HttpProblem {
-    HttpProblem::new(StatusCode::BAD_REQUEST, error.to_string())
+fn invalid(error: JsonError) -> HttpProblem {
+    let status = match error {
+        JsonError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        JsonError::Shape(_) | JsonError::Message(_) | JsonError::Unknown(_) => {
+            StatusCode::BAD_REQUEST
+        }
+    };
+    HttpProblem::new(status, error.to_string())
 }
 
 fn undecided(error: impl Display) -> HttpProblem {

@@ -8,6 +8,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Serialize
 use serde::Deserializer;
 use serde_json::Value;
 
+use super::methods::{MAX_HOLD_MESSAGE, MAX_LEASE_MESSAGE};
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::proto::lease::{ExchangeRequest, ExchangeResponse};
 use super::proto::{PROTOCOL, RateLimitRequest, RateLimitResponse};
@@ -34,6 +35,14 @@ pub enum JsonError {
     /// The bytes do not decode as the message type.
     #[error("{0}")]
     Message(#[from] prost::DecodeError),
+    /// The message is larger than the method permits.
+    #[error("the message has {found} bytes, and may have {max}")]
+    TooLarge {
+        /// Its size, without the syntax of JSON.
+        found: usize,
+        /// The maximum size.
+        max: usize,
+    },
     /// The descriptor set has no message type of this name.
     #[error("unknown protobuf message {0}")]
     Unknown(&'static str),
@@ -78,13 +87,17 @@ pub enum HoldPath {
 /// # Errors
 /// If the text is not JSON or not a valid request; with line and column.
 pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
+    fn call<M: Message + Default + Into<HoldCall>>(
+        name: &'static str,
+        text: &[u8],
+    ) -> Result<HoldCall, JsonError> {
+        decode::<M>(name, text, MAX_HOLD_MESSAGE).map(Into::into)
+    }
     match path {
-        HoldPath::Reserve => {
-            Ok(decode::<ReserveRequest>("tollgate.v1.ReserveRequest", text)?.into())
-        }
-        HoldPath::Extend => Ok(decode::<ExtendRequest>("tollgate.v1.ExtendRequest", text)?.into()),
-        HoldPath::Commit => Ok(decode::<CommitRequest>("tollgate.v1.CommitRequest", text)?.into()),
-        HoldPath::Cancel => Ok(decode::<CancelRequest>("tollgate.v1.CancelRequest", text)?.into()),
+        HoldPath::Reserve => call::<ReserveRequest>("tollgate.v1.ReserveRequest", text),
+        HoldPath::Extend => call::<ExtendRequest>("tollgate.v1.ExtendRequest", text),
+        HoldPath::Commit => call::<CommitRequest>("tollgate.v1.CommitRequest", text),
+        HoldPath::Cancel => call::<CancelRequest>("tollgate.v1.CancelRequest", text),
     }
 }
 
@@ -93,12 +106,19 @@ pub fn hold_text(path: HoldPath, text: &[u8]) -> Result<HoldCall, JsonError> {
 /// # Errors
 /// If the text is not JSON or not a valid request; with line and column.
 pub fn exchange_text(text: &[u8]) -> Result<ExchangeRequest, JsonError> {
-    decode("tollgate.v1.ExchangeRequest", text)
+    decode("tollgate.v1.ExchangeRequest", text, MAX_LEASE_MESSAGE)
 }
 
-/// Reads a message, given as JSON text. `name` is that of its type.
-fn decode<M: Message + Default>(name: &'static str, text: &[u8]) -> Result<M, JsonError> {
-    Ok(M::decode(message_of_text(name, text)?.as_slice())?)
+/// Reads a message, given as JSON text, of at most as many bytes as over gRPC. `name` is that of its
+/// type.
+fn decode<M: Message + Default>(
+    name: &'static str,
+    text: &[u8],
+    max: usize,
+) -> Result<M, JsonError> {
+    let message = message_of_text(name, text)?;
+    let found = message.len();
+    if found > max { Err(JsonError::TooLarge { found, max }) } else { Ok(M::decode(&*message)?) }
 }
 
 fn message_of_text(name: &'static str, text: &[u8]) -> Result<Vec<u8>, JsonError> {
