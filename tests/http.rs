@@ -97,7 +97,7 @@ async fn a_hold_in_json_has_the_bound_of_one_over_grpc() {
     }
 }
 
-/// Without a wait, a client that waits for the time it is told does not come back at once.
+/// With a short wait, a client that obeys would come back at once, again and again.
 #[tokio::test]
 async fn hits_that_never_fit_are_denied_without_a_wait() {
     let (_service, web) =

@@ -109,8 +109,8 @@ pub fn exchange_text(text: &[u8]) -> Result<ExchangeRequest, JsonError> {
     decode("tollgate.v1.ExchangeRequest", text, MAX_LEASE_MESSAGE)
 }
 
-/// Reads a message, given as JSON text, of at most as many bytes as over gRPC. `name` is that of its
-/// type.
+/// Reads a message, given as JSON text. `name` is that of its type, and `max` its maximum size as
+/// over gRPC, in bytes.
 fn decode<M: Message + Default>(
     name: &'static str,
     text: &[u8],

@@ -25,9 +25,9 @@ pub struct AnswerStyle {
     pub dynamic_metadata: bool,
 }
 
-/// The receiver of an answer, on which what it is told depends.
+/// The receiver of an answer, on which some of its numbers depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Receiver {
     /// A proxy: no hits remain if over limit, as the lowest number is what it shows, and no wait
     /// is absent, which it would show as zero.
     Proxy,
@@ -38,14 +38,14 @@ enum Told {
 
 /// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
 pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_statuses(decision, style, Told::Proxy, answer);
+    write_statuses(decision, style, Receiver::Proxy, answer);
     write_headers(decision, style, answer);
 }
 
 /// Appends the same for a caller that is no proxy: a denied one also receives the hits that remain,
 /// so that it can take fewer. The headers are those that a proxy receives.
 pub(super) fn write_to_caller(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_statuses(decision, style, Told::Caller, answer);
+    write_statuses(decision, style, Receiver::Caller, answer);
     write_headers(decision, style, answer);
 }
 
@@ -61,7 +61,8 @@ pub(super) fn headers(decision: &Decision<'_>, style: &AnswerStyle) -> Vec<Heade
         return Vec::new();
     }
     let statuses = decision.statuses().iter();
-    let statuses: Vec<_> = statuses.map(|one| status(decision, one, style, Told::Proxy)).collect();
+    let statuses: Vec<_> =
+        statuses.map(|one| status(decision, one, style, Receiver::Proxy)).collect();
     headers::of(decision, &statuses, &style.headers)
 }
 
@@ -76,10 +77,15 @@ pub(super) fn retry_seconds(decision: &Decision<'_>) -> Option<u64> {
 }
 
 /// Statuses are encoded one at a time, since a list of them would be another copy.
-fn write_statuses(decision: &Decision<'_>, style: &AnswerStyle, told: Told, answer: &mut Vec<u8>) {
+fn write_statuses(
+    decision: &Decision<'_>,
+    style: &AnswerStyle,
+    receiver: Receiver,
+    answer: &mut Vec<u8>,
+) {
     encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
     for one in decision.statuses() {
-        status_encoding::append(2, &status(decision, one, style, told), answer);
+        status_encoding::append(2, &status(decision, one, style, receiver), answer);
     }
 }
 
@@ -92,16 +98,18 @@ fn status(
     decision: &Decision<'_>,
     status: &Status<'_>,
     style: &AnswerStyle,
-    told: Told,
+    receiver: Receiver,
 ) -> DescriptorStatus {
-    let waiting = match (decision.wait_of(status), told) {
+    let waiting = match (decision.wait_of(status), receiver) {
         (Some(CallerWait::For(time)), _) => Some(time),
-        (Some(CallerWait::Never(hint)), Told::Proxy) => hint,
-        (Some(CallerWait::Never(_)), Told::Caller) | (Some(CallerWait::Unknown) | None, _) => None,
+        (Some(CallerWait::Never(hint)), Receiver::Proxy) => hint,
+        (Some(CallerWait::Never(_)), Receiver::Caller) | (Some(CallerWait::Unknown) | None, _) => {
+            None
+        }
     };
-    let left = match told {
-        Told::Proxy => status.remaining(),
-        Told::Caller => status.left(),
+    let left = match receiver {
+        Receiver::Proxy => status.remaining(),
+        Receiver::Caller => status.left(),
     };
     let remaining = match status.kind() {
         StatusKind::Unlimited => u32::MAX, // as envoyproxy/ratelimit answers

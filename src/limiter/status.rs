@@ -28,7 +28,7 @@ pub struct Status<'a> {
     recorded: Vec<Vec<u8>>,
     /// Outcome of the limit; `None` until the store has judged it.
     outcome: Option<Result<Outcome, StoreError>>,
-    /// Time that proxies are told of hits that are never admitted; set if these are such.
+    /// Time that proxies receive for hits that are never admitted; set if these are such.
     never_hint: Option<Micros>,
 }
 
@@ -50,7 +50,7 @@ pub enum CallerWait {
     Unknown,
     /// Until the hits are admitted without other traffic.
     For(Micros),
-    /// They are never admitted. Has the time that proxies are told instead, if there is one.
+    /// They are never admitted. Has the time that proxies receive instead, if there is one.
     Never(Option<Micros>),
 }
 
@@ -130,7 +130,7 @@ impl<'a> Status<'a> {
         self.outcome = Some(outcome);
     }
 
-    /// Sets the time that proxies are told of hits that are never admitted, if these are such.
+    /// Sets the time that proxies receive for hits that are never admitted, if these are.
     #[inline]
     pub(super) fn set_never_hint(&mut self, now: impl Fn() -> Timestamp) {
         let Some(outcome) = self.outcome() else { return };

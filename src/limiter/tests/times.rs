@@ -39,7 +39,7 @@ fn text(wait: CallerWait) -> String {
     match wait {
         CallerWait::Unknown => "unknown".to_owned(),
         CallerWait::For(time) => seconds(Some(time)).unwrap().to_string(),
-        CallerWait::Never(hint) => format!("never, told {:?}", seconds(hint)),
+        CallerWait::Never(hint) => format!("never, hint {:?}", seconds(hint)),
     }
 }
 
@@ -63,16 +63,16 @@ fn a_caller_waits_until_its_hits_fit_or_the_counter_resets() {
 }
 
 #[test]
-fn of_hits_that_never_fit_proxies_are_told_the_rest_of_a_window_or_a_period() {
+fn of_hits_that_never_fit_proxies_get_the_rest_of_a_window_or_a_period() {
     let bench = after_ten_seconds();
-    for (entries, count, told) in [
+    for (entries, count, hint) in [
         ("ban", 1, Some(50)),
         ("minute", 3, Some(50)),
         ("hour", 2, Some(3_590)),
         ("rate", 3, Some(60)),
     ] {
         let found = times(&bench, hits(entries, Hits::Charge(count)));
-        assert_eq!(found.2, format!("never, told {told:?}"), "{entries}");
+        assert_eq!(found.2, format!("never, hint {hint:?}"), "{entries}");
         assert_eq!(found.0, None, "{entries}");
     }
 }
@@ -91,16 +91,16 @@ fn a_request_waits_for_all_limits_that_deny_it_and_for_one_of_those_in_quota_mod
         (&["minute", "slow"], "3590"),
         (&["hour", "vote"], "3590"),
         (&["minute", "free"], "50"),
-        (&["minute", "ban"], "never, told Some(50)"),
+        (&["minute", "ban"], "never, hint Some(50)"),
         (&["vote", "no vote"], "50"),
-        (&["no vote"], "never, told Some(50)"),
+        (&["no vote"], "never, hint Some(50)"),
     ] {
         assert_eq!(retry_after(&bench, entries), time, "{entries:?}");
     }
     // A vote that passes leaves the limits that are enforced.
     let bench = after_ten_seconds();
     retry_after(&bench, &["slow"]);
-    assert_eq!(retry_after(&bench, &["slow", "vote", "ban"]), "never, told Some(50)");
+    assert_eq!(retry_after(&bench, &["slow", "vote", "ban"]), "never, hint Some(50)");
 }
 
 /// A proxy takes the time of one descriptor: that of each vote is the time of the request.

@@ -12,7 +12,7 @@ impl Limit {
         self.burst().filter(|burst| self.windows().iter().all(|window| window.limit() != *burst))
     }
 
-    /// Returns the time that proxies are told of hits that are never admitted, since they show an
+    /// Returns the time that proxies receive for hits that are never admitted, since they show an
     /// absent one as zero: the rest of the first window of fixed windows and of a ban at `now`, as
     /// envoyproxy/ratelimit does; else the longest period, or the TTL of permits.
     pub fn never_hint(&self, now: Timestamp) -> Option<Micros> {

@@ -343,4 +343,4 @@ fn a_denied_caller_receives_what_remains_and_a_proxy_is_not() {
     assert_eq!([left(caller), left(proxy)], [2, 0]);
 }
 
-mod told;
+mod waits;

@@ -1,4 +1,4 @@
-//! Waits that callers are told, on every way out: a table of ways and outcomes.
+//! Waits on every way out: a table of ways and outcomes.
 
 use super::*;
 use crate::grpc::json;
@@ -72,8 +72,8 @@ fn descriptors(keys: &[&'static str], hits: u32) -> Vec<RateLimitDescriptor> {
     keys.iter().map(one).collect()
 }
 
-/// Returns the part of a response that a caller is told: a status for each descriptor, and headers.
-fn told(answer: &[u8]) -> String {
+/// Returns what a response says of waits: a status for each descriptor, and headers.
+fn waits_of(answer: &[u8]) -> String {
     let answer = RateLimitResponse::decode(answer).unwrap();
     let statuses = answer.statuses.iter().map(|status| {
         let code = if status.code() == Overall::Ok { "ok" } else { "over" };
@@ -94,8 +94,8 @@ fn told(answer: &[u8]) -> String {
 }
 
 fn in_headers<'a>(headers: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let told = headers.filter(|(name, _)| ["retry-after", "x-reset", "RateLimit"].contains(name));
-    told.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("; ")
+    let shown = headers.filter(|(name, _)| ["retry-after", "x-reset", "RateLimit"].contains(name));
+    shown.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("; ")
 }
 
 fn by_gateway(answer: &GatewayAnswer) -> String {
@@ -122,7 +122,7 @@ fn in_json(answered: CallerAnswer, answer: &[u8]) -> String {
 }
 
 #[test]
-fn each_way_out_tells_the_same_wait_and_none_that_is_never_over() {
+fn each_way_out_sends_the_same_wait_and_none_that_is_never_over() {
     let clock = Arc::<ManualClock>::default();
     // Ten seconds after the begin of an hour, 12 hours of a day are left.
     clock.set(Timestamp::from_micros((1_780_012_800 + 10) * 1_000_000));
@@ -134,7 +134,7 @@ fn each_way_out_tells_the_same_wait_and_none_that_is_never_over() {
             let mut answer = Vec::new();
             ready(to.answer(&request.encode_to_vec(), to.http_caller(), None, &mut answer))
                 .unwrap();
-            told(&answer)
+            waits_of(&answer)
         };
         let gateway = |to: &ManualRls, name: &str| {
             let mapping = format!("{name}-{number}");
@@ -161,9 +161,10 @@ fn each_way_out_tells_the_same_wait_and_none_that_is_never_over() {
             let call = json::hold_text(HoldPath::Reserve, text.as_bytes()).unwrap();
             let mut answer = Vec::new();
             let answered = ready(to.hold(call, to.http_caller(), None, &mut answer));
-            answered.map(|answered| format!("{}; {}", told(&answer), in_json(answered, &answer)))
+            answered
+                .map(|answered| format!("{}; {}", waits_of(&answer), in_json(answered, &answer)))
         };
-        let fresh = || service(compiled("told.yaml", &policy()), &clock);
+        let fresh = || service(compiled("waits.yaml", &policy()), &clock);
         table += &format!("{name}: {hits} after {first} of {}\n", keys.join(", "));
         let to = fresh();
         rls(&to, *first);
