@@ -140,7 +140,7 @@ fn write(bencher: Bencher<'_, '_>, descriptors: usize) {
     decider.decide(&request, |decision| {
         bencher.bench_local(|| {
             answer.clear();
-            response::write(black_box(decision), &style, &mut answer);
+            response::write(black_box(decision), &style, response::Receiver::Proxy, &mut answer);
             answer.len()
         });
     });

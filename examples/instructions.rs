@@ -63,7 +63,9 @@ fn main() {
     for _ in 0..count.parse().expect("a number of decisions") {
         answer.clear();
         let request = request::read(black_box(&message), &BOUNDS).unwrap();
-        decider.decide(&request, |decision| response::write(decision, &style, &mut answer));
+        decider.decide(&request, |decision| {
+            response::write(decision, &style, response::Receiver::Proxy, &mut answer)
+        });
         black_box(&answer);
     }
 }

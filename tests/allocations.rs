@@ -10,8 +10,8 @@ use allocation_counter::measure;
 use prost::Message as _;
 use tollgate::algorithm::time::Timestamp;
 use tollgate::grpc::request::{self, RequestBounds};
-use tollgate::grpc::response::AnswerStyle;
-use tollgate::grpc::service::{Caller, ProxyAnswer, Rls};
+use tollgate::grpc::response::{AnswerStyle, Receiver};
+use tollgate::grpc::service::{Caller, CallerAnswer, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes};
 use tollgate::policy::{CompileOptions, Source, load};
 use tollgate::store::clock::ManualClock;
@@ -30,7 +30,7 @@ fn a_decision_allocates_nothing_whatever_the_algorithm() {
             allocations(
                 &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
                 1,
-                ProxyAnswer::Ok
+                CallerAnswer::Ok
             ),
             0,
             "{algorithm}"
@@ -62,7 +62,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
             allocations(
                 &format!("algorithm: {algorithm}, unit: day, requests_per_unit: 1000"),
                 1,
-                ProxyAnswer::Ok
+                CallerAnswer::Ok
             ),
             0,
             "{algorithm}"
@@ -73,7 +73,7 @@ fn a_window_that_slides_allocates_only_when_it_grows() {
 #[test]
 fn two_descriptors_allocate_nothing_and_more_allocate_a_list_each() {
     let of = |descriptors| {
-        allocations("unit: day, requests_per_unit: 1000", descriptors, ProxyAnswer::Ok)
+        allocations("unit: day, requests_per_unit: 1000", descriptors, CallerAnswer::Ok)
     };
     // The list of the request and that of the statuses; from four on also that of the checks.
     // Larger inline capacities would increase the size of every call that waits.
@@ -82,12 +82,14 @@ fn two_descriptors_allocate_nothing_and_more_allocate_a_list_each() {
 
 #[test]
 fn a_denial_allocates_nothing() {
-    assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, ProxyAnswer::OverLimit), 0);
+    // The rest of the day.
+    let denied = CallerAnswer::OverLimit { retry_after: Some(12_800) };
+    assert_eq!(allocations("unit: day, requests_per_unit: 1", 1, denied), 0);
 }
 
 #[test]
 fn a_descriptor_without_a_rule_allocates_nothing() {
-    assert_eq!(allocations("unlimited: true", 2, ProxyAnswer::Ok), 0);
+    assert_eq!(allocations("unlimited: true", 2, CallerAnswer::Ok), 0);
 }
 
 #[test]
@@ -103,13 +105,13 @@ fn a_call_without_a_recorded_trace_allocates_nothing() {
 
 /// Returns the allocations of the second of two identical requests with `descriptors` descriptors,
 /// under a rule with the limit `what`.
-fn allocations(what: &str, descriptors: usize, expected: ProxyAnswer) -> u64 {
+fn allocations(what: &str, descriptors: usize, expected: CallerAnswer) -> u64 {
     let service = service(what);
     let names: Vec<String> = (0..descriptors).map(|number| format!("ann-{number}")).collect();
     let message =
         request(names.iter().map(|name| descriptor(&[("user", name)])).collect()).encode_to_vec();
     let answered = answer(&service, &message);
-    assert_eq!(answered, ProxyAnswer::Ok);
+    assert_eq!(answered, CallerAnswer::Ok);
     let mut answered = None;
     let count = measure(|| answered = Some(answer(&service, &message)));
     assert_eq!(answered, Some(expected));
@@ -117,9 +119,10 @@ fn allocations(what: &str, descriptors: usize, expected: ProxyAnswer) -> u64 {
     count.count_total - 1
 }
 
-fn answer(service: &Service, message: &[u8]) -> ProxyAnswer {
+fn answer(service: &Service, message: &[u8]) -> CallerAnswer {
     let mut answer = Vec::with_capacity(256);
-    let caller = Caller { time: Some(Duration::from_secs(1)), ..service.http_caller() };
+    let time = Some(Duration::from_secs(1));
+    let caller = Caller { time, receiver: Receiver::Proxy, ..service.http_caller() };
     let mut answering = pin!(service.answer(message, caller, None, &mut answer));
     match answering.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answered) => answered.unwrap(),

@@ -204,6 +204,11 @@ async fn decide(limiter: &Limiter<impl Store>, message: &[u8]) -> Result<Vec<u8>
     let decided = limiter.decide(&snapshot, &request, Instant::now() + TEST_TIMEOUT).await;
     let decision = decided.map_err(|undecided| undecided.to_string())?;
     let mut answer = Vec::new();
-    response::write(&decision, &response::AnswerStyle::default(), &mut answer);
+    response::write(
+        &decision,
+        &response::AnswerStyle::default(),
+        response::Receiver::Proxy,
+        &mut answer,
+    );
     Ok(answer)
 }

@@ -109,7 +109,7 @@ async fn a_connection_is_as_old_as_its_first_frames() {
 
 #[tokio::test]
 async fn a_client_whose_connections_grow_old_loses_no_call() {
-    let service = serve(&["--max-connection-age", "100ms"]);
+    let service = serve(&["--max-connection-age", "1s"]);
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     let pooled = Pooled::builder(TokioExecutor::new()).http2_only(true).build(connector);
@@ -134,7 +134,7 @@ async fn a_client_whose_connections_grow_old_loses_no_call() {
 
 #[tokio::test]
 async fn calls_on_an_old_connection_finish_within_the_grace_period() {
-    let service = serve(&["--max-connection-age", "100ms"]);
+    let service = serve(&["--max-connection-age", "1s"]);
     let call = Client::connect(service.grpc).await.begin().await;
     Http2::connect(service.grpc).await.frames_until_the_end().await;
     call.finish(request(vec![descriptor(&[("user", "ann")])])).await.unwrap();
@@ -142,7 +142,7 @@ async fn calls_on_an_old_connection_finish_within_the_grace_period() {
 
 #[tokio::test]
 async fn calls_on_an_old_connection_are_aborted_after_the_grace_period() {
-    let service = serve(&["--max-connection-age", "100ms", "--max-connection-age-grace", "100ms"]);
+    let service = serve(&["--max-connection-age", "1s", "--max-connection-age-grace", "1s"]);
     let call = Client::connect(service.grpc).await.begin().await;
     call.until_cut_off().await.unwrap_err();
 }

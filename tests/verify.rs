@@ -24,7 +24,6 @@ fn a_service_that_keeps_its_limits_exits_0() {
     let ended = verify(&policies, &[&service.grpc.to_string()], &[]);
     let report = report(&ended);
     assert_eq!(ended.status.code(), Some(0), "{report:#}");
-    assert!(report["calls"].as_u64().unwrap() > 100, "{report:#}");
     for property in report["properties"].as_array().unwrap() {
         assert_eq!(property["verdict"], "held", "{report:#}");
         assert!(property["checked_on"].as_u64().unwrap() > 0, "{report:#}");

@@ -81,9 +81,10 @@ type Status struct {
 	HasLimit bool
 	// Limit is the amount of the limit.
 	Limit uint32
-	// Remaining is the number of hits that remain; 0 if over limit.
+	// Remaining is the number of hits that remain; if over limit, fewer than were asked for.
 	Remaining uint32
-	// ResetAfter is the time until the counter is reset or, if over limit, until the hits may be admitted.
+	// ResetAfter is the time until the counter is reset or, if over limit, until the hits may be admitted; 0 if they never
+	// are.
 	ResetAfter time.Duration
 }
 
@@ -98,7 +99,8 @@ type Decision struct {
 	Code Code
 	// Statuses has one status for each descriptor, in order; it is empty without a decision.
 	Statuses []Status
-	// RetryAfter is the time after which to try again; 0 if it is unknown or the request is not over limit.
+	// RetryAfter is the time after which to try again; 0 if it is unknown, the request is not over limit, or a retry is
+	// never admitted.
 	RetryAfter time.Duration
 	// Headers are for the caller's own response, if the service is configured to send them.
 	Headers []Header
@@ -106,8 +108,12 @@ type Decision struct {
 	Err error
 }
 
-// RetryAfterSeconds returns the value of the HTTP header Retry-After: whole seconds, rounded up; 1 if it is unknown.
+// RetryAfterSeconds returns the value of the HTTP header Retry-After: whole seconds, rounded up; 1 without a decision. It
+// is empty if the service says no time, since a retry is never admitted.
 func (d Decision) RetryAfterSeconds() string {
+	if d.RetryAfter == 0 && d.Code != Undecided {
+		return ""
+	}
 	return strconv.FormatInt(max(1, int64(math.Ceil(d.RetryAfter.Seconds()))), 10)
 }
 
@@ -120,6 +126,7 @@ func fromResponse(ctx context.Context, response *rls.RateLimitResponse, mode Fai
 	}
 	decision := Decision{Code: codeOf(response.GetOverallCode())}
 	decision.Allowed = shadow || decision.Code == OK
+	isUnknown := false
 	for _, found := range response.GetStatuses() {
 		status := Status{
 			Code:       codeOf(found.GetCode()),
@@ -130,8 +137,13 @@ func fromResponse(ctx context.Context, response *rls.RateLimitResponse, mode Fai
 		}
 		decision.Statuses = append(decision.Statuses, status)
 		if decision.Code == OverLimit && status.Code == OverLimit {
+			isUnknown = isUnknown || status.ResetAfter == 0
 			decision.RetryAfter = max(decision.RetryAfter, status.ResetAfter)
 		}
+	}
+	// The wait for one of them is never over, or unknown.
+	if isUnknown {
+		decision.RetryAfter = 0
 	}
 	for _, header := range response.GetResponseHeadersToAdd() {
 		decision.Headers = append(decision.Headers, Header{header.GetKey(), header.GetValue()})

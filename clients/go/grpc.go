@@ -70,5 +70,8 @@ func admit(ctx context.Context, client *Client, domain string, descriptors []Des
 		// It fails only for the code OK.
 		denied, _ = denied.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(decision.RetryAfter)})
 	}
-	return headers, metadata.Pairs("retry-after", decision.RetryAfterSeconds()), denied.Err()
+	if seconds := decision.RetryAfterSeconds(); seconds != "" {
+		trailers = metadata.Pairs("retry-after", seconds)
+	}
+	return headers, trailers, denied.Err()
 }

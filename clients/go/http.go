@@ -29,7 +29,9 @@ func Middleware(client *Client, domain string, describe func(*http.Request) []De
 				warnings.noDecision(err)
 				writeProblem(w, http.StatusServiceUnavailable)
 			case !decision.Allowed:
-				w.Header().Set("Retry-After", decision.RetryAfterSeconds())
+				if seconds := decision.RetryAfterSeconds(); seconds != "" {
+					w.Header().Set("Retry-After", seconds)
+				}
 				writeProblem(w, http.StatusTooManyRequests)
 			default:
 				next.ServeHTTP(w, r)

@@ -61,7 +61,8 @@ fn decide(bytes: &[u8]) {
         ietf: true,
     };
     let mut answer = Vec::new();
-    response::write(&decision, &AnswerStyle { headers, ..AnswerStyle::default() }, &mut answer);
+    let style = AnswerStyle { headers, ..AnswerStyle::default() };
+    response::write(&decision, &style, response::Receiver::Proxy, &mut answer);
     let message = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
     assert_eq!(message.statuses.len(), request.descriptors.len());
     json::response(&answer).expect("an answer has a text");

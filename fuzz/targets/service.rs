@@ -95,7 +95,7 @@ impl Service {
     pub(super) fn answer(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         self.once(request, |decision| {
             let mut answer = Vec::new();
-            response::write(decision, &talkative(), &mut answer);
+            response::write(decision, &talkative(), response::Receiver::Proxy, &mut answer);
             answer
         })
     }
@@ -116,7 +116,7 @@ impl Service {
             decision.statuses().iter().find(|status| status.retry_after() == Some(Micros::ZERO));
         assert!(refunds || at_once.is_none(), "denied, with no time to retry after: {at_once:?}");
         let mut answer = Vec::new();
-        response::write(&decision, &talkative(), &mut answer);
+        response::write(&decision, &talkative(), response::Receiver::Proxy, &mut answer);
         let answer = RateLimitResponse::decode(answer.as_slice()).expect("an answer is a message");
         assert_eq!(answer.statuses.len(), request.descriptors.len());
         // Names come from policies, and headers carry only printable ASCII.

@@ -66,7 +66,7 @@ async fn decide_request(
 ) -> Result<Decided, HttpProblem> {
     let message = json::request_text(body).map_err(invalid)?;
     let mut answer = Vec::new();
-    let answered = service.answer_caller(&message, service.http_caller(), &mut answer).await;
+    let answered = service.answer(&message, service.http_caller(), None, &mut answer).await;
     decided(answered, &answer)
 }
 

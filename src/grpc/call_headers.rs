@@ -9,10 +9,14 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tonic::Status;
 use tonic::body::Body;
 
+use super::response::Receiver;
 use crate::printable::excerpt;
 
 /// Content type of gRPC; may be followed by `+` and a format, or `;` and parameters.
 const CONTENT_TYPE: &[u8] = b"application/grpc";
+/// Metadata of a caller that reads answers itself, and has the value `service`.
+pub(super) const CALLER: &str = "x-tollgate-caller";
+pub(super) const SERVICE: HeaderValue = HeaderValue::from_static("service");
 /// Maximum timeout of a call, whatever the caller allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of digits of a timeout, by the protocol.
@@ -52,6 +56,11 @@ pub(super) fn check<'a>(
         Some(timeout) if timeout_of(timeout).is_none() => Err(HeadError::Timeout(timeout)),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Returns the receiver of the answer to a call with this value of [`CALLER`].
+pub(super) fn receiver_of(caller: Option<&[u8]>) -> Receiver {
+    if caller == Some(SERVICE.as_bytes()) { Receiver::Caller } else { Receiver::Proxy }
 }
 
 /// Checks the headers of a request, as [`check`] does.

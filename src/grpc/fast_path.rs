@@ -16,8 +16,9 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-use super::call_headers::timeout_of;
+use super::call_headers::{CALLER, SERVICE, receiver_of, timeout_of};
 use super::refusal::Refusals;
+use super::response::Receiver;
 use super::rights::{DomainRights, IsGateway};
 use super::service::gateway::{self, CheckCaller};
 use super::service::{Caller, Rls};
@@ -93,8 +94,8 @@ pub(super) struct CallContext<S> {
 
 impl<S> CallContext<S> {
     /// Returns the caller of a call with this timeout.
-    fn caller(&self, time: Option<Duration>) -> Caller<'_> {
-        Caller { rights: &self.rights, account: &self.account, time }
+    fn caller(&self, time: Option<Duration>, receiver: Receiver) -> Caller<'_> {
+        Caller { rights: &self.rights, account: &self.account, time, receiver }
     }
 
     /// Adds the connection's part of a caller to a request for tonic.
@@ -114,6 +115,7 @@ pub(super) struct CallHead {
     method: UnaryMethod,
     /// The caller's timeout, as received and less a margin.
     timeout: Option<(HeaderValue, Duration)>,
+    receiver: Receiver,
     /// `grpc-encoding`, unless it is `identity`.
     encoding: Option<HeaderValue>,
     /// Trace context headers, if calls are traced, and the mapping of a `Check`.
@@ -142,9 +144,14 @@ impl CallHead {
         Self {
             method,
             timeout,
+            receiver: receiver_of(fields.get(CALLER.as_bytes())),
             encoding: encoding.filter(|encoding| encoding != "identity"),
             kept: (!names.is_empty()).then(|| kept.collect()),
         }
+    }
+
+    fn time(&self) -> Option<Duration> {
+        self.timeout.as_ref().map(|(_, time)| *time)
     }
 
     fn is_gzip(&self) -> bool {
@@ -163,9 +170,11 @@ impl CallHead {
             kept.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
         let timeout = self.timeout.iter().map(|(value, _)| ("grpc-timeout", value.clone()));
         let encoding = self.encoding.iter().map(|value| ("grpc-encoding", value.clone()));
+        let caller = (self.receiver == Receiver::Caller).then_some((CALLER, SERVICE));
         headers.extend(
             timeout
                 .chain(encoding)
+                .chain(caller)
                 .chain(kept)
                 .map(|(name, value)| (http::HeaderName::from_static(name), value)),
         );
@@ -223,7 +232,8 @@ fn answer_message<S: Store>(
 ) -> impl Future<Output = Answer<Body>> + Send + use<S> {
     let mut recording =
         context.rls.tracer().and_then(|tracer| tracer.begin(|name| head.kept_field(name)));
-    let time = head.timeout.as_ref().map(|(_, time)| *time);
+    let receiver = head.receiver;
+    let time = head.time();
     async move {
         let Exchange { request, answer } = &mut exchange;
         let message = request.get(PREFIX..).unwrap_or_default();
@@ -231,7 +241,7 @@ fn answer_message<S: Store>(
         answer.resize(PREFIX, 0);
         let answered = context
             .rls
-            .answer(message, context.caller(time), recording.as_deref_mut(), answer)
+            .answer(message, context.caller(time, receiver), recording.as_deref_mut(), answer)
             .await;
         drop(held);
         record_status(recording, answered.as_ref().err());
@@ -259,7 +269,7 @@ async fn check_message<S: Store>(
     answer.resize(PREFIX, 0);
     let caller = CheckCaller {
         is_gateway: context.is_gateway,
-        caller: context.caller(head.timeout.as_ref().map(|(_, time)| *time)),
+        caller: context.caller(head.time(), Receiver::Proxy),
         mapping: head.kept_field(gateway::MAPPING),
     };
     let attributes = recording.as_mut().map(|recording| recording.attributes_mut());

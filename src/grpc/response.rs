@@ -26,10 +26,11 @@ pub struct AnswerStyle {
 }
 
 /// The receiver of an answer, on which some of its numbers depend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiver {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Receiver {
     /// A proxy: no hits remain if over limit, as the lowest number is what it shows, and no wait
     /// is absent, which it would show as zero.
+    #[default]
     Proxy,
     /// Others: what remains if over limit, so that they can take fewer hits, and no wait that is
     /// never over.
@@ -37,19 +38,18 @@ enum Receiver {
 }
 
 /// Appends an encoded `RateLimitResponse` without its metadata, which also depends on the request.
-pub fn write(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_statuses(decision, style, Receiver::Proxy, answer);
-    write_headers(decision, style, answer);
-}
-
-/// Appends the same for a caller that is no proxy: a denied one also receives the hits that remain,
-/// so that it can take fewer. The headers are those that a proxy receives.
-pub(super) fn write_to_caller(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
-    write_statuses(decision, style, Receiver::Caller, answer);
-    write_headers(decision, style, answer);
-}
-
-fn write_headers(decision: &Decision<'_>, style: &AnswerStyle, answer: &mut Vec<u8>) {
+/// The headers are those that a proxy receives, since they are for its client.
+pub fn write(
+    decision: &Decision<'_>,
+    style: &AnswerStyle,
+    receiver: Receiver,
+    answer: &mut Vec<u8>,
+) {
+    encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
+    // One at a time, since a list of them would be another copy.
+    for one in decision.statuses() {
+        status_encoding::append(2, &status(decision, one, style, receiver), answer);
+    }
     for header in headers(decision, style) {
         encoding::message::encode(3, &header, answer);
     }
@@ -73,19 +73,6 @@ pub(super) fn retry_seconds(decision: &Decision<'_>) -> Option<u64> {
         CallerWait::For(time) => Some(time.as_secs_ceil().max(1)),
         CallerWait::Unknown => Some(1),
         CallerWait::Never(_) => None,
-    }
-}
-
-/// Statuses are encoded one at a time, since a list of them would be another copy.
-fn write_statuses(
-    decision: &Decision<'_>,
-    style: &AnswerStyle,
-    receiver: Receiver,
-    answer: &mut Vec<u8>,
-) {
-    encoding::int32::encode(1, &code(decision.is_over_limit()).into(), answer);
-    for one in decision.statuses() {
-        status_encoding::append(2, &status(decision, one, style, receiver), answer);
     }
 }
 

@@ -24,7 +24,7 @@ use super::metadata;
 use super::proto::RateLimitRequest;
 use super::request::{self, InvalidRequest, RequestBounds, RequestError};
 use super::request_log::RequestLog;
-use super::response::{self, AnswerStyle};
+use super::response::{self, AnswerStyle, Receiver};
 use super::rights::DomainRights;
 use crate::descriptor::Request;
 use crate::http2::{Budget, CallHold};
@@ -67,24 +67,6 @@ pub struct Rls<S> {
     quotas: Arc<QuotaShared>,
     /// Logs requests, if enabled.
     request_log: Option<Arc<RequestLog>>,
-}
-
-/// Overall code of an answer to a proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the protocol's words")]
-pub enum ProxyAnswer {
-    Ok,
-    OverLimit,
-}
-
-/// Encodes a decision for a proxy, and returns its overall code.
-fn write_to_proxy(
-    decision: &Decision<'_>,
-    style: &AnswerStyle,
-    answer: &mut Vec<u8>,
-) -> ProxyAnswer {
-    response::write(decision, style, answer);
-    if decision.is_over_limit() { ProxyAnswer::OverLimit } else { ProxyAnswer::Ok }
 }
 
 impl<S: Store> Rls<S> {
@@ -167,33 +149,14 @@ impl<S: Store> Rls<S> {
     /// PERMISSION_DENIED if the caller may not use the domain, INVALID_ARGUMENT for content that
     /// no proxy sends, INTERNAL if the message is malformed, RESOURCE_EXHAUSTED while large
     /// requests use up their memory budget, UNAVAILABLE if no decision could be made.
+    #[inline]
     pub fn answer(
-        &self,
-        message: &[u8],
-        caller: Caller<'_>,
-        recording: Option<&mut Recording>,
-        answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<ProxyAnswer, Status>> + Send {
-        self.answer_with(message, caller, recording, answer, write_to_proxy)
-    }
-
-    /// Returns the deadline of a call at `now` whose caller waits for `time`; by default, the
-    /// service's own timeout applies.
-    #[inline]
-    fn deadline(&self, now: Instant, time: Option<Duration>) -> Instant {
-        now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)
-    }
-
-    /// Decides an encoded request, and encodes the decision with `write`.
-    #[inline]
-    fn answer_with<T: Send>(
         &self,
         message: &[u8],
         caller: Caller<'_>,
         mut recording: Option<&mut Recording>,
         answer: &mut Vec<u8>,
-        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
-    ) -> impl Future<Output = Result<T, Status>> + Send {
+    ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
         let now = instant();
         let deadline = self.deadline(now, caller.time);
         async move {
@@ -201,7 +164,8 @@ impl<S: Store> Rls<S> {
             let request = self.read(message, caller, attributes.as_deref_mut());
             let answered = match &request {
                 Ok((request, _held)) => {
-                    self.answer_request(message, request, deadline, attributes, answer, write).await
+                    let call = (message, caller.receiver, deadline);
+                    self.answer_request(call, request, attributes, answer).await
                 }
                 Err(status) => Err(status.clone()),
             };
@@ -212,6 +176,13 @@ impl<S: Store> Rls<S> {
             }
             answered
         }
+    }
+
+    /// Returns the deadline of a call at `now` whose caller waits for `time`; by default, the
+    /// service's own timeout applies.
+    #[inline]
+    fn deadline(&self, now: Instant, time: Option<Duration>) -> Instant {
+        now.checked_add(time.unwrap_or(self.timeout)).unwrap_or(now)
     }
 
     /// Reads an encoded request, and holds the memory that it takes if it is large.
@@ -254,15 +225,13 @@ impl<S: Store> Rls<S> {
         if rights.include(domain) { Ok(()) } else { Err(self.forbidden(domain, rights)) }
     }
 
-    fn answer_request<T: Send>(
+    fn answer_request(
         &self,
-        message: &[u8],
+        (message, receiver, deadline): (&[u8], Receiver, Instant),
         request: &Request<'_>,
-        deadline: Instant,
         mut attributes: Option<&mut SpanAttributes>,
         answer: &mut Vec<u8>,
-        write: impl FnOnce(&Decision<'_>, &AnswerStyle, &mut Vec<u8>) -> T + Send,
-    ) -> impl Future<Output = Result<T, Status>> + Send {
+    ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
         async move {
             let snapshot = self.limiter.snapshot();
             let store_time = attributes.as_mut().map(|attributes| &mut attributes.store_time);
@@ -275,13 +244,13 @@ impl<S: Store> Rls<S> {
             if let Some(attributes) = attributes {
                 describe(&decision, attributes);
             }
-            let answered = write(&decision, &self.style, answer);
+            response::write(&decision, &self.style, receiver, answer);
             if self.style.dynamic_metadata {
                 let message = RateLimitRequest::decode(message)
                     .map_err(|error| Status::internal(error.to_string()))?;
                 response::write_metadata(&metadata::of(&message, &decision), answer);
             }
-            Ok(answered)
+            Ok(CallerAnswer::of(&decision))
         }
     }
 

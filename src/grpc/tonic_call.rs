@@ -8,9 +8,10 @@ use prost::Message as _;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Response, Status};
 
-use super::call_headers::timeout_of;
+use super::call_headers::{CALLER, receiver_of, timeout_of};
 use super::fast_path::record_status;
 use super::proto::RateLimitResponse;
+use super::response::Receiver;
 use super::rights::DomainRights;
 use super::service::{Caller, Rls};
 use crate::http2::{Budget, CallAccount};
@@ -31,11 +32,13 @@ pub(super) struct TonicCaller {
     rights: DomainRights,
     /// One without memory if the connection does not say.
     account: CallAccount,
+    receiver: Receiver,
 }
 
 impl TonicCaller {
     pub(super) fn as_caller(&self) -> Caller<'_> {
-        Caller { rights: &self.rights, account: &self.account, time: self.time }
+        let Self { time, ref rights, ref account, receiver } = *self;
+        Caller { rights, account, time, receiver }
     }
 }
 
@@ -51,6 +54,7 @@ impl TonicCall {
             time: header(metadata, "grpc-timeout").and_then(timeout_of),
             rights: extensions.get::<DomainRights>().cloned().unwrap_or_else(DomainRights::none),
             account: extensions.get::<CallAccount>().cloned().unwrap_or_else(without_memory),
+            receiver: receiver_of(header(metadata, CALLER)),
         };
         Self {
             caller,

@@ -6,6 +6,7 @@ use http::uri::PathAndQuery;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
@@ -13,6 +14,9 @@ use crate::connection::{Replicas, is_unprocessed};
 use crate::decision::FailureMode;
 use crate::throttle::Throttle;
 
+/// Metadata of callers that are no proxies: these show the lowest number that remains, and a
+/// missing wait as zero.
+const CALLER: &str = "x-tollgate-caller";
 /// Bound of a call without a timeout of its own.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Bound of the attempts of a call that is repeated.
@@ -142,6 +146,7 @@ where
 {
     let mut grpc = Grpc::with_origin(connection.clone(), connection.origin());
     let mut request = Request::new(message);
+    request.metadata_mut().insert(CALLER, MetadataValue::from_static("service"));
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     let call = grpc.unary(request, PathAndQuery::from_static(path), ProstCodec::default());
     match timeout_at(deadline, call).await {

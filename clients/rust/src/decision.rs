@@ -95,7 +95,7 @@ pub struct DescriptorStatus {
     pub code: Code,
     /// The amount of the limit; `None` if no limit applies.
     pub limit: Option<u32>,
-    /// The hits that remain; 0 if over limit.
+    /// The hits that remain; if over limit, fewer than were asked for.
     pub remaining: u32,
     /// The time until the counter is reset or, if over limit, until the hits may be admitted.
     pub reset_after: Duration,
@@ -112,7 +112,8 @@ pub struct Decision {
     pub code: Code,
     /// One status for each descriptor, in order; empty without a decision.
     pub statuses: Vec<DescriptorStatus>,
-    /// The time after which to try again, if the request is over limit and it is known.
+    /// The time after which to try again, if the request is over limit; `None` if it is unknown, or
+    /// if a retry is never admitted.
     pub retry_after: Option<Duration>,
     /// Names and values of headers for the caller's own response, if the service sends them.
     pub headers: Vec<(String, String)>,
@@ -121,11 +122,12 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Returns the value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 if it is
-    /// unknown.
-    pub fn retry_after_seconds(&self) -> u64 {
-        let wait = self.retry_after.unwrap_or_default();
-        (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
+    /// Returns the value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 without a
+    /// decision, and `None` if the service says no time, since a retry is never admitted.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        let without_decision = (self.code == Code::Undecided).then_some(Duration::ZERO);
+        let wait = self.retry_after.or(without_decision)?;
+        Some((wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1))
     }
 
     pub(crate) fn admitted(statuses: Vec<DescriptorStatus>) -> Self {
@@ -160,12 +162,15 @@ impl Decision {
         let code = Code::of(response.overall_code());
         let statuses: Vec<_> = response.statuses.iter().map(descriptor_status).collect();
         let denied = statuses.iter().filter(|status| status.code == Code::OverLimit);
-        let retry_after = denied.map(|status| status.reset_after).max();
+        let waits = denied.map(|status| status.reset_after);
+        // The wait for one of them may be never over, or unknown.
+        let is_known = waits.clone().all(|wait| !wait.is_zero());
+        let retry_after = waits.max().filter(|_| is_known);
         let headers = response.response_headers_to_add.into_iter();
         Ok(Self {
             allowed: shadow || code == Code::Ok,
             code,
-            retry_after: retry_after.filter(|wait| code == Code::OverLimit && !wait.is_zero()),
+            retry_after: retry_after.filter(|_| code == Code::OverLimit),
             statuses,
             headers: headers.map(|header| (header.key, header.value)).collect(),
             error: None,
@@ -231,7 +236,7 @@ mod tests {
         };
         let decision = Decision::of_response(response, FailureMode::Service, false).unwrap();
         assert_eq!(decision.retry_after, Some(Duration::new(2, 1)));
-        assert_eq!(decision.retry_after_seconds(), 3);
-        assert_eq!(Decision::undecided(false, None).retry_after_seconds(), 1);
+        assert_eq!(decision.retry_after_seconds(), Some(3));
+        assert_eq!(Decision::undecided(false, None).retry_after_seconds(), Some(1));
     }
 }

@@ -151,8 +151,10 @@ fn refusal(decision: &Result<Decision, Error>, is_grpc: bool) -> Response<Full<B
         }
     };
     let mut response = if is_grpc { grpc.into_http() } else { problem(http) };
-    if let Ok(decision) = decision {
-        response.headers_mut().insert(RETRY_AFTER, decision.retry_after_seconds().into());
+    if let Some(seconds) =
+        decision.as_ref().ok().and_then(|decision| decision.retry_after_seconds())
+    {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
 }

@@ -8,7 +8,7 @@
 //! let client = Client::builder("dns:///tollgate.example:8081").build()?;
 //! let decision = client.should_rate_limit("shop", &[Descriptor::new("user", "ann")]).await?;
 //! if !decision.allowed {
-//!     println!("retry after {} s", decision.retry_after_seconds());
+//!     println!("retry after {:?}", decision.retry_after);
 //! }
 //! # Ok(())
 //! # }

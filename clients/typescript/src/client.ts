@@ -90,6 +90,8 @@ export class Client {
    */
   constructor(target: string, options: ClientOptions = {}) {
     this.#grpc = new GrpcClient(target, options.credentials ?? credentials.createInsecure(), CHANNEL_OPTIONS);
+    // Proxies are answered otherwise: they show the lowest number that remains, and a missing wait as zero.
+    this.#metadata.set("x-tollgate-caller", "service");
     for (const [name, value] of Object.entries(options.metadata ?? {})) this.#metadata.set(name, value);
     this.#defaults = {
       timeoutMs: options.timeoutMs ?? 250,

@@ -36,9 +36,9 @@ export interface DescriptorStatus {
   readonly code: Code;
   /** The amount of the limit; undefined without a limit. */
   readonly limit: number | undefined;
-  /** Hits that remain; 0 if over limit. */
+  /** Hits that remain; if over limit, fewer than were asked for. */
   readonly remaining: number;
-  /** Milliseconds until the counter is reset or, if over limit, until the hits may be admitted. */
+  /** Milliseconds until the counter is reset or, if over limit, until the hits may be admitted; undefined if they never are. */
   readonly resetAfterMs: number | undefined;
 }
 
@@ -51,7 +51,7 @@ export class Decision {
     readonly code: Code,
     /** One for each descriptor, in order; empty without a decision. */
     readonly statuses: readonly DescriptorStatus[] = [],
-    /** Milliseconds after which to try again, if the service denied and knows it. */
+    /** Milliseconds after which to try again, if denied; undefined if unknown, or if a retry is never admitted. */
     readonly retryAfterMs: number | undefined = undefined,
     /** Headers for the caller's own response, if the service is configured to send them. */
     readonly headers: ReadonlyArray<readonly [string, string]> = [],
@@ -59,8 +59,12 @@ export class Decision {
     readonly error: TollgateError | undefined = undefined,
   ) {}
 
-  /** The value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 if it is unknown. */
-  get retryAfterHeader(): string {
+  /**
+   * The value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 without a decision. It is undefined if the
+   * service says no time, since a retry is never admitted.
+   */
+  get retryAfterHeader(): string | undefined {
+    if (this.retryAfterMs === undefined && this.code !== "UNDECIDED") return undefined;
     return String(Math.max(1, Math.ceil((this.retryAfterMs ?? 0) / 1000)));
   }
 }
@@ -75,7 +79,8 @@ export function fromResponse(response: RateLimitResponse, failureMode: FailureMo
   const overLimit = response.overallCode === "OVER_LIMIT";
   const statuses = (response.statuses ?? []).map(statusOf);
   const waits = statuses.filter((status) => status.code === "OVER_LIMIT").map((status) => status.resetAfterMs ?? 0);
-  const longest = Math.max(0, ...waits);
+  // The wait for one of them may be never over, or unknown.
+  const longest = waits.includes(0) ? 0 : Math.max(0, ...waits);
   return new Decision(
     shadow || !overLimit,
     overLimit ? "OVER_LIMIT" : "OK",

@@ -41,7 +41,8 @@ export async function limit<Request>(options: LimitOptions<Request>, request: Re
   }
   const headers = validHeaders(decision.headers);
   if (decision.allowed) return { headers };
-  return { headers, refusal: problem(429, "Too Many Requests", { "retry-after": decision.retryAfterHeader }) };
+  const retryAfter = decision.retryAfterHeader;
+  return { headers, refusal: problem(429, "Too Many Requests", retryAfter ? { "retry-after": retryAfter } : {}) };
 }
 
 /** Returns the headers that HTTP permits: Node fails on others, and with it the request. */

@@ -43,6 +43,7 @@ test("retry after is the longest wait of those that deny", () => {
   const decision = fromResponse({ overallCode: "OVER_LIMIT", statuses }, "service", false);
   assert.deepEqual([decision.allowed, decision.retryAfterMs, decision.retryAfterHeader], [false, 3500, "4"]);
   assert.equal(new Decision(false, "UNDECIDED").retryAfterHeader, "1");
+  assert.equal(new Decision(false, "OVER_LIMIT").retryAfterHeader, undefined);
 });
 
 test("headers that HTTP does not permit are left out", () => {

@@ -83,7 +83,7 @@ async fn decide(
         })
         .collect();
     let mut message = Vec::new();
-    response::write(&decision, &AnswerStyle::default(), &mut message);
+    response::write(&decision, &AnswerStyle::default(), response::Receiver::Proxy, &mut message);
     let response = json::response(&message).map_err(LineError::Response)?;
     Ok(json!({"at": at, "response": response, "descriptors": descriptors}))
 }

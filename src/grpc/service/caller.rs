@@ -1,14 +1,9 @@
-//! Answers to callers that are no proxies: they receive the hits that remain of a limit that
-//! denies, and the time of a retry.
+//! Overall codes of answers.
 
-use tonic::Status;
-
-use super::{Caller, Rls};
-use crate::grpc::response::{self, AnswerStyle};
+use crate::grpc::response;
 use crate::limiter::Decision;
-use crate::store::Store;
 
-/// Overall code of an answer to a caller that is no proxy.
+/// Overall code of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallerAnswer {
     /// The request is admitted.
@@ -21,35 +16,11 @@ pub enum CallerAnswer {
 }
 
 impl CallerAnswer {
+    #[inline]
     pub(super) fn of(decision: &Decision<'_>) -> Self {
         if !decision.is_over_limit() {
             return Self::Ok;
         }
         Self::OverLimit { retry_after: response::retry_seconds(decision) }
     }
-}
-
-impl<S: Store> Rls<S> {
-    /// Decides an encoded `RateLimitRequest` as [`answer`](Self::answer) does.
-    ///
-    /// # Errors
-    /// Those of [`answer`](Self::answer).
-    pub fn answer_caller(
-        &self,
-        message: &[u8],
-        caller: Caller<'_>,
-        answer: &mut Vec<u8>,
-    ) -> impl Future<Output = Result<CallerAnswer, Status>> + Send {
-        self.answer_with(message, caller, None, answer, write_to_caller)
-    }
-}
-
-/// Encodes a decision, and returns its overall code.
-fn write_to_caller(
-    decision: &Decision<'_>,
-    style: &AnswerStyle,
-    answer: &mut Vec<u8>,
-) -> CallerAnswer {
-    response::write_to_caller(decision, style, answer);
-    CallerAnswer::of(decision)
 }

@@ -18,7 +18,7 @@ use crate::descriptor::{Descriptor, Request};
 use crate::grpc::large_request;
 use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
-use crate::grpc::response;
+use crate::grpc::response::{self, Receiver};
 use crate::limiter::{Decision, Snapshot};
 use crate::store::Store;
 use crate::store::clock::instant;
@@ -138,7 +138,7 @@ impl<S: Store> Rls<S> {
                 self.end(&snapshot, &request, (id, HoldAction::Cancel), deadline).await?
             }
         };
-        response::write_to_caller(&decision, &self.style, answer);
+        response::write(&decision, &self.style, Receiver::Caller, answer);
         self.latency.record(instant().duration_since(now));
         Ok(CallerAnswer::of(&decision))
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Rls;
+use crate::grpc::response::Receiver;
 use crate::grpc::rights::DomainRights;
 use crate::http2::{Budget, CallAccount};
 
@@ -16,6 +17,8 @@ pub struct Caller<'a> {
     pub account: &'a CallAccount,
     /// Its timeout; `None` for the service's own.
     pub time: Option<Duration>,
+    /// Its kind, by which its answers differ.
+    pub receiver: Receiver,
 }
 
 /// The accounts that callers over HTTP share.
@@ -36,7 +39,13 @@ impl<S> Rls<S> {
     /// Returns a caller over HTTP, which does not identify clients: all have the same rights, and
     /// share one account.
     pub fn http_caller(&self) -> Caller<'_> {
-        Caller { rights: &DomainRights::All, account: &self.http_accounts.callers, time: None }
+        let receiver = Receiver::Caller;
+        Caller {
+            rights: &DomainRights::All,
+            account: &self.http_accounts.callers,
+            time: None,
+            receiver,
+        }
     }
 
     /// Returns a gateway over HTTP: as [`http_caller`](Self::http_caller), with an account that

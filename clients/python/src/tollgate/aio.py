@@ -40,7 +40,7 @@ class AsyncClient:
         self._timeout = timeout
         self._failure_mode = failure_mode
         self._shadow = shadow
-        self._metadata = tuple(metadata)
+        self._metadata = (*metadata, request.CALLER)
         self._background: set[grpc.aio.Call] = set()
 
     async def should_rate_limit(

@@ -58,7 +58,8 @@ class RateLimitMiddleware:
             return await _answer(send, 503, [])
         headers = valid_headers(decision.headers)
         if decision.denied:
-            headers.append((b"retry-after", decision.retry_after_header.encode()))
+            if decision.retry_after_header:
+                headers.append((b"retry-after", decision.retry_after_header.encode()))
             return await _answer(send, 429, headers)
         await self._app(scope, receive, _with_headers(send, headers) if headers else send)
 

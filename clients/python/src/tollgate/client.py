@@ -38,7 +38,7 @@ class Client:
         self._timeout = timeout
         self._failure_mode = failure_mode
         self._shadow = shadow
-        self._metadata = tuple(metadata)
+        self._metadata = (*metadata, request.CALLER)
         # A call without a reference is ended by gRPC.
         self._background: set[grpc.Future] = set()
 

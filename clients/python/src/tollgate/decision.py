@@ -67,9 +67,9 @@ class Status:
     limit: int | None
     """The amount of the limit; None without a limit."""
     remaining: int
-    """Hits that remain; 0 if over limit."""
+    """Hits that remain; if over limit, fewer than were asked for."""
     reset_after: float | None
-    """Seconds until the counter is reset or, if over limit, until the hits may be admitted."""
+    """Seconds until the counter is reset or, if over limit, until the hits may be admitted; None if they never are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Decision:
     statuses: tuple[Status, ...] = ()
     """One for each descriptor, in order; empty without a decision."""
     retry_after: float | None = None
-    """Seconds after which to try again, if the service denied and knows it."""
+    """Seconds after which to try again, if the service denied; None if it is unknown, or a retry is never admitted."""
     headers: tuple[tuple[str, str], ...] = ()
     """Headers for the caller's own response, if the service is configured to send them."""
     error: TollgateError | None = None
@@ -95,9 +95,14 @@ class Decision:
         return not self.allowed
 
     @property
-    def retry_after_header(self) -> str:
-        """The value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 if it is unknown."""
-        return str(max(1, math.ceil(self.retry_after or 0)))
+    def retry_after_header(self) -> str | None:
+        """The value of the HTTP header `Retry-After`: whole seconds, rounded up; 1 without a decision.
+
+        None if the service says no time, since a retry is never admitted.
+        """
+        if self.retry_after is None:
+            return "1" if self.code is Code.UNDECIDED else None
+        return str(max(1, math.ceil(self.retry_after)))
 
 
 def from_response(response, failure_mode: FailureMode, shadow: bool) -> Decision:
@@ -112,9 +117,15 @@ def from_response(response, failure_mode: FailureMode, shadow: bool) -> Decision
         allowed=shadow or not over_limit,
         code=Code.OVER_LIMIT if over_limit else Code.OK,
         statuses=statuses,
-        retry_after=max((wait for wait in waits if wait is not None), default=None) if over_limit else None,
+        retry_after=_longest(waits) if over_limit else None,
         headers=tuple((header.key, header.value) for header in response.response_headers_to_add),
     )
+
+
+def _longest(waits: list[float | None]) -> float | None:
+    """Returns the longest wait; None if one of them is never over, or unknown."""
+    known = [wait for wait in waits if wait is not None]
+    return max(known, default=None) if len(known) == len(waits) else None
 
 
 def from_error(error: grpc.RpcError, failure_mode: FailureMode, shadow: bool) -> Decision:

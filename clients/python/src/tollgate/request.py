@@ -10,6 +10,9 @@ Descriptor = Mapping[str, str] | Iterable[tuple[str, str]]
 
 MAX_HITS = 2**32 - 1
 
+# Proxies are answered otherwise: they show the lowest number that remains, and a missing wait as zero.
+CALLER = ("x-tollgate-caller", "service")
+
 
 def should_rate_limit(domain: str, descriptors: Sequence[Descriptor], hits: int):
     """Returns a request. With 0 hits, it peeks without taking any."""

@@ -18,6 +18,9 @@ mod requests;
 mod robust;
 mod warnings;
 
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 use tollgate_core::descriptor::{Entry, Identity, KeyBuffer};
 
 use super::{CompileOptions, Loaded, PolicySet, ProblemReport, Source, load};
@@ -86,4 +89,9 @@ fn path(set: &PolicySet, pairs: &[(&str, &str)]) -> Option<String> {
 fn identity(rate_limit: &str) -> Identity {
     let set = policies(&limited(rate_limit));
     *set.rules().next().unwrap().identity()
+}
+
+/// Returns the CPU time of this thread: other threads take none of it.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }

@@ -1,11 +1,11 @@
 //! Tests that no content of a file makes the compiler panic or exceed its time and memory bounds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::super::{CompileOptions, load};
-use super::{errors, load_all, refused, sources};
+use super::{cpu_time, errors, load_all, refused, sources};
 
 const VALID: &str = "# A policy with a bit of everything
 domain: d
@@ -88,9 +88,9 @@ fn an_alias_bomb_ends_early() {
         let before = format!("*a{}", n - 1);
         text.push_str(&format!("a{n}: &a{n} [{}]\n", [before.as_str(); 10].join(", ")));
     }
-    let begun = Instant::now();
+    let begun = cpu_time();
     refused(&[&text], &["aliases add more than"]);
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(cpu_time() - begun < Duration::from_secs(2));
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn rules_made_of_aliases_are_refused() {
     for n in 1..1_000 {
         text.push_str(&format!("- {{key: m{n}, descriptors: *l0}}\n"));
     }
-    let begun = Instant::now();
+    let begun = cpu_time();
     refused(&[&text], &["aliases add more than"]);
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(cpu_time() - begun < Duration::from_secs(2));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::grpc::proto::rate_limit_descriptor::Entry;
 use crate::grpc::proto::rate_limit_response::Code as Overall;
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use crate::grpc::request::RequestBounds;
-use crate::grpc::response::AnswerStyle;
+use crate::grpc::response::{AnswerStyle, Receiver};
 use crate::grpc::rights::DomainRights;
 use crate::grpc::service::CallerAnswer;
 use crate::limiter::{InForce, Limiter, Modes};
@@ -125,7 +125,8 @@ struct WireDecision {
 fn by_rls(rls: &ManualRls, request: &RateLimitRequest) -> WireDecision {
     let mut answer = Vec::new();
     let message = request.encode_to_vec();
-    ready(rls.answer(&message, rls.http_caller(), None, &mut answer)).unwrap();
+    let proxy = Caller { receiver: Receiver::Proxy, ..rls.http_caller() };
+    ready(rls.answer(&message, proxy, None, &mut answer)).unwrap();
     decoded(&answer)
 }
 
@@ -142,7 +143,7 @@ fn decoded(answer: &[u8]) -> WireDecision {
 fn by_json(rls: &ManualRls, request: &RateLimitRequest) -> (WireDecision, Option<u64>) {
     let mut answer = Vec::new();
     let message = request.encode_to_vec();
-    let code = ready(rls.answer_caller(&message, rls.http_caller(), &mut answer)).unwrap();
+    let code = ready(rls.answer(&message, rls.http_caller(), None, &mut answer)).unwrap();
     let retry_after = match code {
         CallerAnswer::Ok => None,
         CallerAnswer::OverLimit { retry_after } => retry_after,
@@ -336,8 +337,9 @@ fn a_denied_caller_receives_what_remains_and_a_proxy_is_not() {
     let mut answers = [Vec::new(), Vec::new()];
     let shop = shop();
     let [caller, proxy] = &mut answers;
-    ready(shop.answer_caller(&message, shop.http_caller(), caller)).unwrap();
-    ready(shop.answer(&message, shop.http_caller(), None, proxy)).unwrap();
+    ready(shop.answer(&message, shop.http_caller(), None, caller)).unwrap();
+    let as_proxy = Caller { receiver: Receiver::Proxy, ..shop.http_caller() };
+    ready(shop.answer(&message, as_proxy, None, proxy)).unwrap();
     let left =
         |answer: &[u8]| RateLimitResponse::decode(answer).unwrap().statuses[0].limit_remaining;
     assert_eq!([left(caller), left(proxy)], [2, 0]);

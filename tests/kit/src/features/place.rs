@@ -16,9 +16,9 @@ use tollgate::grpc::proto::auth::{AttributeContext, CheckRequest, CheckResponse}
 use tollgate::grpc::proto::lease::{ExchangeRequest, ExchangeResponse};
 use tollgate::grpc::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use tollgate::grpc::request::RequestBounds;
-use tollgate::grpc::response::AnswerStyle;
+use tollgate::grpc::response::{AnswerStyle, Receiver};
 use tollgate::grpc::service::gateway::{CheckCaller, GatewayCall};
-use tollgate::grpc::service::{HoldCall, Rls};
+use tollgate::grpc::service::{Caller, HoldCall, Rls};
 use tollgate::limiter::{InForce, Limiter, Modes, Snapshot};
 use tollgate::policy::requests::GatewayRequest;
 use tollgate::policy::{self, CompileOptions, Loaded, Source};
@@ -155,7 +155,7 @@ impl Place {
     async fn answer(&self, message: RateLimitRequest) -> Result<RateLimitResponse, String> {
         let message = message.encode_to_vec();
         let mut answer = Vec::new();
-        let caller = self.service.http_caller();
+        let caller = Caller { receiver: Receiver::Proxy, ..self.service.http_caller() };
         let answered = self.service.answer(&message, caller, None, &mut answer).await;
         answered.map_err(|status| status.to_string())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
@@ -166,7 +166,7 @@ impl Place {
         let message = request_text(text.as_bytes()).map_err(|error| error.to_string())?;
         let mut answer = Vec::new();
         let caller = self.service.http_caller();
-        let answered = self.service.answer_caller(&message, caller, &mut answer).await;
+        let answered = self.service.answer(&message, caller, None, &mut answer).await;
         answered.map_err(|status| status.to_string())?;
         Ok(RateLimitResponse::decode(answer.as_slice()).unwrap())
     }

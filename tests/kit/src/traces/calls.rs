@@ -159,7 +159,7 @@ async fn answer(limiter: &SideLimiter, decided: Result<Decision<'_>, Undecided>)
     let effect = |status: &Status<'_>| status.hold_effect().unwrap_or_default();
     let effects = decision.statuses().iter().map(effect).collect();
     let mut answer = Vec::new();
-    response::write(&decision, &AnswerStyle::default(), &mut answer);
+    response::write(&decision, &AnswerStyle::default(), response::Receiver::Proxy, &mut answer);
     let mut response = RateLimitResponse::decode(answer.as_slice()).unwrap();
     for (status, [retry_after, _]) in response.statuses.iter_mut().zip(&times) {
         // Of hits that never fit, by the clock of the process: that of a server may be another.

@@ -132,8 +132,8 @@ fn each_way_out_sends_the_same_wait_and_none_that_is_never_over() {
             let descriptors = descriptors(keys, hits);
             let request = RateLimitRequest { domain: "shop".into(), descriptors, hits_addend: 0 };
             let mut answer = Vec::new();
-            ready(to.answer(&request.encode_to_vec(), to.http_caller(), None, &mut answer))
-                .unwrap();
+            let proxy = Caller { receiver: Receiver::Proxy, ..to.http_caller() };
+            ready(to.answer(&request.encode_to_vec(), proxy, None, &mut answer)).unwrap();
             waits_of(&answer)
         };
         let gateway = |to: &ManualRls, name: &str| {
@@ -147,8 +147,7 @@ fn each_way_out_sends_the_same_wait_and_none_that_is_never_over() {
             let request = RateLimitRequest { domain: "shop".into(), descriptors, hits_addend: 0 };
             let mut answer = Vec::new();
             let message = request.encode_to_vec();
-            let answered =
-                ready(to.answer_caller(&message, to.http_caller(), &mut answer)).unwrap();
+            let answered = ready(to.answer(&message, to.http_caller(), None, &mut answer)).unwrap();
             in_json(answered, &answer)
         };
         let hold = |to: &ManualRls, hits: u32| {

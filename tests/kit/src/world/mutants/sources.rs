@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(files.places("if writes < 4 then"), "a.lua:2");
         assert_eq!(files.places("if writes < 5 then"), "");
         assert_eq!(files.places("f('>I7')"), "a.lua:3");
-        let place = Sources::read().places("local last, used, instant = -1, 0, now");
+        let place = Sources::read().places("tag, last, used = unpack_from('>BI7I4', value)");
         assert!(place.starts_with("one_fixed_window.lua:"), "{place}");
     }
 

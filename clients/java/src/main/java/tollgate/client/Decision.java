@@ -16,7 +16,8 @@ import java.util.OptionalLong;
  * @param allowed whether to continue; {@code true} in shadow mode, and by {@link FailureMode#OPEN} without a decision
  * @param code the answer of the service
  * @param statuses one status for each descriptor, in order; empty without a decision
- * @param retryAfter the time after which to try again, if the service denied and knows it
+ * @param retryAfter the time after which to try again, if the service denied; empty if it is unknown, or if a retry is
+ *     never admitted
  * @param headers headers for the caller's own response, if the service is configured to send them
  * @param error the reason, if the service did not decide
  */
@@ -33,16 +34,23 @@ public record Decision(
      *
      * @param code the answer for the descriptor
      * @param limit the amount of the limit; empty without a limit
-     * @param remaining hits that remain; 0 if over limit
-     * @param resetAfter the time until the counter is reset or, if over limit, until the hits may be admitted
+     * @param remaining hits that remain; if over limit, fewer than were asked for
+     * @param resetAfter the time until the counter is reset or, if over limit, until the hits may be admitted; empty if
+     *     they never are
      */
     public record DescriptorStatus(
         Code code, OptionalLong limit, long remaining, Optional<java.time.Duration> resetAfter) {}
 
-    /** Returns the value of the HTTP header {@code Retry-After}: whole seconds, rounded up; 1 if it is unknown. */
-    public String retryAfterHeader() {
+    /**
+     * Returns the value of the HTTP header {@code Retry-After}: whole seconds, rounded up; 1 without a decision. It is empty
+     * if the service says no time, since a retry is never admitted.
+     */
+    public Optional<String> retryAfterHeader() {
+        if (retryAfter.isEmpty() && code != Code.UNDECIDED) {
+            return Optional.empty();
+        }
         long nanos = retryAfter.map(java.time.Duration::toNanos).orElse(0L);
-        return Long.toString(Math.max(1, (nanos + 999_999_999L) / 1_000_000_000L));
+        return Optional.of(Long.toString(Math.max(1, (nanos + 999_999_999L) / 1_000_000_000L)));
     }
 
     /** Returns the decision of a response. One without a known code is a call that failed. */
@@ -54,10 +62,15 @@ public record Decision(
         }
         List<DescriptorStatus> statuses = response.getStatusesList().stream().map(Decision::status).toList();
         boolean isOverLimit = response.getOverallCode() == RateLimitResponse.Code.OVER_LIMIT;
-        Optional<java.time.Duration> wait = statuses.stream()
+        List<DescriptorStatus> denied = statuses.stream()
             .filter(status -> isOverLimit && status.code() == Code.OVER_LIMIT)
+            .toList();
+        // The wait for one of them may be never over, or unknown.
+        boolean isKnown = denied.stream().allMatch(status -> status.resetAfter().isPresent());
+        Optional<java.time.Duration> wait = denied.stream()
             .flatMap(status -> status.resetAfter().stream())
-            .max(Comparator.naturalOrder());
+            .max(Comparator.naturalOrder())
+            .filter(longest -> isKnown);
         List<Map.Entry<String, String>> headers = response.getResponseHeadersToAddList().stream()
             .map(header -> Map.entry(header.getKey(), header.getValue()))
             .toList();

@@ -68,7 +68,7 @@ public final class RateLimitFilter implements Filter {
             chain.doFilter(request, response);
             return;
         }
-        answer.setHeader("Retry-After", decision.retryAfterHeader());
+        decision.retryAfterHeader().ifPresent(seconds -> answer.setHeader("Retry-After", seconds));
         writeProblem(answer, 429, "Too Many Requests");
     }
 

@@ -103,7 +103,7 @@ public final class RateLimitInterceptor implements ServerInterceptor {
     private static void deny(ServerCall<?, ?> call, Decision decision) {
         Status status = Status.RESOURCE_EXHAUSTED.withDescription("over the rate limit");
         Metadata trailers = headers(decision);
-        trailers.put(RETRY_AFTER, decision.retryAfterHeader());
+        decision.retryAfterHeader().ifPresent(seconds -> trailers.put(RETRY_AFTER, seconds));
         decision.retryAfter().ifPresent(wait -> {
             RetryInfo info = RetryInfo.newBuilder().setRetryDelay(Hold.duration(wait)).build();
             trailers.put(DETAILS, com.google.rpc.Status.newBuilder()

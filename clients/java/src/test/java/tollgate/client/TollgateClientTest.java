@@ -45,15 +45,15 @@ class TollgateClientTest {
         Decision decision = Decision.of(response, CallSettings.DEFAULT);
         assertFalse(decision.allowed());
         assertEquals(Optional.of(java.time.Duration.ofMillis(3500)), decision.retryAfter());
-        assertEquals("4", decision.retryAfterHeader());
+        assertEquals(Optional.of("4"), decision.retryAfterHeader());
     }
 
     @Test
-    void withoutATimeRetryAfterIsOneSecond() {
+    void aDenialWithoutATimeHasNoRetryAfter() {
         RateLimitResponse response =
             RateLimitResponse.newBuilder().setOverallCode(RateLimitResponse.Code.OVER_LIMIT).build();
         Decision decision = Decision.of(response, CallSettings.DEFAULT);
-        assertEquals("1", decision.retryAfterHeader());
+        assertEquals(Optional.empty(), decision.retryAfterHeader());
     }
 
     @ParameterizedTest
