@@ -34,7 +34,7 @@ async fn a_replica_promoted_in_place_is_noticed_for_every_user_and_server() {
         let promoted = Instant::now();
         becomes(
             "it decides",
-            NOTICED * 2,
+            TEST_TIMEOUT,
             || service.decide("user", "ann"),
             |answer| *answer == Answer::Ok,
         )
@@ -62,7 +62,7 @@ async fn a_replica_at_startup_is_reported_until_it_is_a_master() {
     let changed = Instant::now();
     becomes(
         "it decides",
-        NOTICED * 2,
+        TEST_TIMEOUT,
         || service.decide("user", "ann"),
         |answer| *answer == Answer::Ok,
     )
@@ -86,8 +86,14 @@ async fn a_replica_of_a_cluster_returns_the_map_and_keeps_its_connection() {
     let cluster = Cluster::start_as(Layout { node_timeout_ms: 15_000, ..Layout::default() }).await;
     let replica = cluster.replica_of(0).await.redis.address;
     let service = Service::start(&format!("redis-cluster://{replica}"), &[]).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let connects = service.web.metric(CONNECTS).await;
+    let connects = || service.web.metric(CONNECTS);
+    let in_half_a_second = || async {
+        let before = connects().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        connects().await - before
+    };
+    becomes("all are connected", TEST_TIMEOUT, in_half_a_second, |more| *more == 0).await;
+    let connects = connects().await;
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!((service.decide("user", "ann").await, service.readiness().await), (Answer::Ok, 200));
     assert_eq!(service.web.metric(CONNECTS).await, connects);
