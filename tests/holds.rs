@@ -179,6 +179,17 @@ async fn an_invalid_call_is_refused_with_the_reason() {
         assert!(status.message().contains(expected), "{expected}: {status}");
     }
     assert_eq!(client.reserve(BOTH, "r", 500).await, Ok((Code::Ok, vec![500, 0])));
+    let shared = |count| ReserveRequest {
+        descriptors: vec![descriptor(&[("tenant", "shared")]); count],
+        ..reserve(BOTH, "shared", 1)
+    };
+    let status = client.0.reserve(shared(5)).await.unwrap_err();
+    assert!(status.message().contains("descriptor 4 is one more"), "{status}");
+    let reserved = [(); 2].map(|()| shared(4));
+    for reserve in reserved {
+        let left = client.reserve_of(reserve).await.unwrap().unwrap();
+        assert_eq!(left.1, [996; 4], "a retry is not charged");
+    }
     let large = RateLimitDescriptor { ..descriptor(&[("tenant", &"x".repeat(20_000))]) };
     let large = ReserveRequest { descriptors: vec![large], ..valid() };
     let refused = client.reserve_of(large).await.unwrap();

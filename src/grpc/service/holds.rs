@@ -4,17 +4,18 @@
 //! Callers are trusted with their IDs, so a retry can be distinguished from a second request: the
 //! store compares a reserve with the open holds of its ID, in one step with the charge.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tonic::Status;
 
 use super::{Caller, CallerAnswer, Rls};
-use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID};
+use crate::algorithm::hold::{HoldAction, HoldEffect, HoldRequest, MAX_ID, MAX_RECEIPTS};
 use crate::algorithm::judge::Hits;
 use crate::algorithm::quota::MIN_TTL;
 use crate::algorithm::time::Micros;
 use crate::descriptor::hold::is_reserved;
-use crate::descriptor::{Descriptor, Request};
+use crate::descriptor::{Descriptor, KeyBuffer, OwnedKey, Request};
 use crate::grpc::large_request;
 use crate::grpc::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use crate::grpc::proto::{RateLimitDescriptor, RateLimitRequest};
@@ -73,6 +74,10 @@ enum InvalidHold {
     ShortTtl { seconds: i64, nanos: i32 },
     #[error("ttl must be at most that of the rule, {longest}, found {found}")]
     LongTtl { longest: Micros, found: Micros },
+    #[error(
+        "at most {MAX_RECEIPTS} descriptors may have one counter, since an ID has as many holds there; descriptor {descriptor} is one more"
+    )]
+    SharedCounter { descriptor: usize },
 }
 
 impl From<ReserveRequest> for HoldCall {
@@ -128,6 +133,8 @@ impl<S: Store> Rls<S> {
         let id = id.as_bytes();
         let decision = match method {
             HoldMethod::Reserve(hits) => {
+                check_counters(&snapshot, &request)
+                    .map_err(|invalid| self.invalid_call(&invalid))?;
                 self.reserve(&snapshot, &request, (id, ttl, hits), deadline).await?
             }
             HoldMethod::Extend => self.extend(&snapshot, &request, (id, ttl), deadline).await?,
@@ -289,6 +296,30 @@ fn with_hold<'a>(request: &Request<'a>, hits: Hits, hold: HoldRequest<'a>) -> Re
         ..descriptor.clone()
     });
     Request { domain: request.domain, descriptors: descriptors.collect() }
+}
+
+/// Checks that a reserve makes a hold of each of its charges: an ID has few at one counter, and the
+/// others would be charged again by a retry. Permits have no such bound.
+fn check_counters(snapshot: &Snapshot, request: &Request<'_>) -> Result<(), InvalidHold> {
+    let several = snapshot.as_deref().filter(|_| request.descriptors.len() > MAX_RECEIPTS);
+    let Some(live) = several else { return Ok(()) };
+    let mut counts = HashMap::<OwnedKey, usize>::new();
+    let descriptors = request.descriptors.iter().enumerate();
+    for (number, descriptor) in descriptors.filter(|(_, one)| one.limit.is_none()) {
+        let mut keys = KeyBuffer::default();
+        let found = live.policies().counter(request.domain, &descriptor.entries, &mut keys);
+        let Ok((rule, key)) = found else { continue };
+        let has_records =
+            rule.limit().is_some_and(|limit| limit.hold().is_some() && limit.in_flight().is_none());
+        if has_records {
+            let count = counts.entry(key.into()).or_default();
+            *count += 1;
+            if *count > MAX_RECEIPTS {
+                return Err(InvalidHold::SharedCounter { descriptor: number });
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

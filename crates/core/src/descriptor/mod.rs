@@ -131,7 +131,7 @@ impl PartialEq for CounterKey<'_> {
 impl Eq for CounterKey<'_> {}
 
 /// The key of a counter, kept beyond the request. Leaves out the domain, which the bytes identify.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OwnedKey {
     bytes: Box<[u8]>,
     in_one_slot: bool,

@@ -24,9 +24,8 @@ use super::marks::Marks;
 use super::time::{Micros, Timestamp};
 use super::{AlgorithmState, Limit, State, Unreadable, concurrency, gcra, words};
 pub use list::HoldList;
-use records::MAX_RECEIPTS;
 use records::Records;
-pub use records::{HoldReceipt, Record};
+pub use records::{HoldReceipt, MAX_RECEIPTS, Record};
 
 /// Maximum length of an ID in bytes.
 pub const MAX_ID: usize = 128;

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 use crate::algorithm::growth_of;
 use crate::algorithm::time::Timestamp;
 
-/// Maximum number of receipts of one record.
-pub(super) const MAX_RECEIPTS: usize = 4;
+/// Maximum number of receipts of one record: of open holds of an ID at a counter.
+pub const MAX_RECEIPTS: usize = 4;
 /// Maximum number of records of one counter.
 const MAX_RECORDS: usize = 100_000;
 /// Records that an insert examines for expiry.
