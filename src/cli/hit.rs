@@ -118,7 +118,7 @@ impl Hit {
     ) -> Result<bool, CommandError> {
         let mut over = false;
         for _ in 0..self.count {
-            let response = client.should_rate_limit(request.clone()).await;
+            let response = client.ask(request.clone()).await;
             let response = response.map_err(ClientError::with_advice)?;
             let is_denied = response.overall_code == i32::from(Code::OverLimit);
             counts.denied += u64::from(is_denied);
@@ -213,13 +213,15 @@ impl Hit {
         let is_over = status.code == i32::from(Code::OverLimit);
         let details = match (is_over, wait) {
             (_, _) if limit.requests_per_unit == 0 => ": a limit of 0 denies every hit".to_owned(),
-            // Only hits that can never be admitted have no retry time.
-            (true, Some(0)) => format!(": a request of {hits} hits can never be admitted"),
-            (true, Some(_)) if hits > u64::from(limit.requests_per_unit) => {
+            (true, _) if hits > u64::from(limit.requests_per_unit) => {
                 format!(": a request of {hits} hits exceeds the limit")
             }
             (true, Some(seconds)) => format!(", retry after {}", seconds_text(seconds)),
-            (true, None) => ", never admitted".to_owned(),
+            (true, None) => {
+                format!(
+                    ": {hits} hits are never admitted, or the store failed (`on_store_error: deny`)"
+                )
+            }
             (false, Some(seconds)) if self.is_used_up(status) => {
                 format!(": the next hit is denied; resets in {}", seconds_text(seconds))
             }
@@ -228,7 +230,6 @@ impl Hit {
         };
         let has_burst = status.limit_remaining > limit.requests_per_unit;
         let limit = limit_text(limit);
-        // A denial reports 0 remaining hits, even if some remain that are too few for the request.
         if is_over && hits > 1 {
             format!("{code}, too few of {limit} remaining for {hits} hits{details}")
         } else if has_burst {

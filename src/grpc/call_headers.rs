@@ -16,7 +16,7 @@ use crate::printable::excerpt;
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 /// Metadata of a caller that reads answers itself, and has the value `service`.
 pub(super) const CALLER: &str = "x-tollgate-caller";
-pub(super) const SERVICE: HeaderValue = HeaderValue::from_static("service");
+pub(super) const SERVICE: &str = "service";
 /// Maximum timeout of a call, whatever the caller allows.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of digits of a timeout, by the protocol.

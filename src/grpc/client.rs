@@ -10,6 +10,7 @@ use rustls::InvalidMessage;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Identity};
 
+use super::call_headers::{CALLER, SERVICE};
 use super::proto::hold::hold_service_client::HoldServiceClient;
 use super::proto::hold::{CancelRequest, CommitRequest, ExtendRequest, ReserveRequest};
 use super::proto::rate_limit_service_client::RateLimitServiceClient;
@@ -213,6 +214,19 @@ impl RateLimitClient {
         &mut self,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, ClientError> {
+        Ok(self.rate_limits.should_rate_limit(request).await?.into_inner())
+    }
+
+    /// Sends one request as a caller that reads the answer itself, as no proxy does.
+    ///
+    /// # Errors
+    /// As [`Self::should_rate_limit`].
+    pub async fn ask(
+        &mut self,
+        request: RateLimitRequest,
+    ) -> Result<RateLimitResponse, ClientError> {
+        let mut request = tonic::Request::new(request);
+        request.metadata_mut().insert(CALLER, AsciiMetadataValue::from_static(SERVICE));
         Ok(self.rate_limits.should_rate_limit(request).await?.into_inner())
     }
 

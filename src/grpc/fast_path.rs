@@ -170,7 +170,8 @@ impl CallHead {
             kept.filter_map(|(name, value)| Some((*name, HeaderValue::from_bytes(value).ok()?)));
         let timeout = self.timeout.iter().map(|(value, _)| ("grpc-timeout", value.clone()));
         let encoding = self.encoding.iter().map(|value| ("grpc-encoding", value.clone()));
-        let caller = (self.receiver == Receiver::Caller).then_some((CALLER, SERVICE));
+        let caller = (self.receiver == Receiver::Caller)
+            .then(|| (CALLER, HeaderValue::from_static(SERVICE)));
         headers.extend(
             timeout
                 .chain(encoding)
