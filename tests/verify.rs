@@ -176,10 +176,10 @@ fn run_with_other_limit(amount: u32) -> (Value, Option<i32>) {
 #[test]
 fn a_service_that_stops_answering_is_late() {
     let policies = Policies::of(&daily("user", 10));
-    let service = Tollgate::serve(policies.path());
-    let stop = format!("kill -STOP {}", service.process.id());
     // A verdict is inconclusive if the deadline is short for a busy machine.
     for deadline in ["400", "1600", "6400"] {
+        let service = Tollgate::serve(policies.path());
+        let stop = format!("kill -STOP {}", service.process.id());
         let flags = ["--disturb", &stop, "--disturb-every", "1", "--deadline", deadline];
         let ended = verify(&policies, &[&service.grpc.to_string()], &flags);
         let report = report(&ended);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tonic::Status;
 
 use super::PREFIX;
-use super::request::{self, RequestBounds, memory_of as bytes};
+use super::request::{self, RequestBounds, memory_of};
 use crate::descriptor::Request;
 use crate::http2::{Budget, BudgetExceeded, CallAccount, CallHold};
 
@@ -35,7 +35,7 @@ pub(super) fn heap_of(body: &[u8]) -> usize {
         Some(_) => USUAL_DESCRIPTORS,
         None => 0,
     };
-    STORE_CALL + bytes(descriptors.saturating_sub(COVERED_DESCRIPTORS), 0)
+    STORE_CALL + memory_of(descriptors.saturating_sub(COVERED_DESCRIPTORS), 0)
 }
 
 /// Returns a budget of which a connection has room for a request of the maximum size within the
@@ -59,7 +59,7 @@ pub(super) fn hold(
     if descriptors <= USUAL_DESCRIPTORS && entries <= USUAL_ENTRIES {
         return Ok(None);
     }
-    hold_bytes(account, bytes(descriptors.saturating_sub(covered), entries)).map(Some)
+    hold_bytes(account, memory_of(descriptors.saturating_sub(covered), entries)).map(Some)
 }
 
 /// Charges a request of a gateway until the result is dropped: the cost of its call does not cover
@@ -72,7 +72,7 @@ pub(super) fn hold_mapped(
     request: &Request<'_>,
 ) -> Result<CallHold, Status> {
     let entries = request.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
-    hold_bytes(account, MAPPED_CALL + bytes(request.descriptors.len(), entries))
+    hold_bytes(account, MAPPED_CALL + memory_of(request.descriptors.len(), entries))
 }
 
 /// Charges memory of a call beside its request until the result is dropped.
@@ -97,13 +97,13 @@ mod tests {
         let one = || Descriptor::new([entry].into_iter().collect(), Hits::Charge(1), None, None);
         let of =
             |count| Request { domain: "test", descriptors: (0..count).map(|_| one()).collect() };
-        let budget = Arc::new(Budget::new(64 * bytes(24, 40)));
+        let budget = Arc::new(Budget::new(64 * memory_of(24, 40)));
         let [first, second] = [(); 2].map(|()| CallAccount::new(Arc::clone(&budget)));
         assert!(hold(&first, &of(16), 16).unwrap().is_none(), "a usual one");
         let held: Vec<_> = std::iter::from_fn(|| hold(&first, &of(40), 16).ok()).collect();
         assert_eq!(held.len(), 16, "a quarter");
         assert!(hold_mapped(&first, &of(1)).is_err());
-        assert!(first.hold(64 * bytes(24, 40) / 4).is_ok(), "as much for other calls");
+        assert!(first.hold(64 * memory_of(24, 40) / 4).is_ok(), "as much for other calls");
         assert!(hold(&second, &of(40), 16).unwrap().is_some());
         drop(held);
         assert!(hold_mapped(&first, &of(1)).is_ok());

@@ -32,8 +32,8 @@ impl<'a> Decision<'a> {
     }
 
     /// Makes the decision: `outcomes` are the store's of the statuses that have a limit, in order;
-    /// `candidates` those of candidate limits, and `now` the time, of which limits that never admit
-    /// the hits depend.
+    /// `candidates` those of candidate limits, and `now` the time, which is read only for hits that
+    /// are never admitted.
     pub(super) fn make(
         &mut self,
         overall: Overall,
@@ -50,9 +50,8 @@ impl<'a> Decision<'a> {
             });
             status.set_never_hint(&now);
         }
-        let mut votes = self.statuses.iter().filter(|status| status.is_vote());
-        if votes.all(Status::is_over_limit) {
-            let votes = self.statuses.iter().filter(|status| status.is_vote());
+        let votes = self.statuses.iter().filter(|status| status.is_vote());
+        if votes.clone().all(Status::is_over_limit) {
             self.votes = votes.map(Status::wait).reduce(shorter);
         }
         self.is_over_limit = overall == Overall::Denied;
@@ -72,14 +71,9 @@ impl<'a> Decision<'a> {
     /// Returns the time until the request is admitted, if it is over limit: the longest of the
     /// limits that deny it, or the shortest of those in quota mode, of which one has to admit.
     pub fn retry(&self) -> CallerWait {
-        let mut enforced = self.statuses.iter().filter(|status| !status.is_vote());
-        enforced
-            .by_ref()
-            .filter(|status| status.is_over_limit())
-            .map(Status::wait)
-            .chain(self.votes)
-            .max()
-            .unwrap_or(CallerWait::Unknown)
+        let denied = self.statuses.iter().filter(|status| status.is_over_limit());
+        let enforced = denied.filter(|status| !status.is_vote()).map(Status::wait);
+        enforced.chain(self.votes).max().unwrap_or(CallerWait::Unknown)
     }
 
     /// Returns the time that the caller of a status waits: until its limit does not deny the

@@ -2,12 +2,13 @@
 
 use super::*;
 
+/// Returns the policies of `SHOP` with another treatment of repeated values.
+fn of(repeated: &str) -> PolicySet {
+    policies(&SHOP.replace("repeated: join", &format!("repeated: {repeated}")))
+}
+
 #[test]
 fn a_value_that_occurs_twice_is_refused_unless_its_source_says_which_counts() {
-    let of = |repeated: &str| {
-        let text = SHOP.replace("repeated: join", &format!("repeated: {repeated}"));
-        policies(&text)
-    };
     let twice = [("x-account", "ann"), ("X-Account", "bob")];
     let joined = [("x-account", "ann , bob")];
     for (repeated, lines, is_joined, account) in [
@@ -44,10 +45,6 @@ fn a_value_that_occurs_twice_is_refused_unless_its_source_says_which_counts() {
 
 #[test]
 fn a_name_that_some_servers_read_as_a_mapped_one_is_refused() {
-    let of = |repeated: &str| {
-        let text = SHOP.replace("repeated: join", &format!("repeated: {repeated}"));
-        policies(&text)
-    };
     for (query, is_refused) in [
         ("Page=1", true),
         ("page[]=1", true),
